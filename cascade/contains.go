@@ -3,7 +3,10 @@ package cascade
 import (
 	"context"
 
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
+	"cascadekv/dht/directory"
 )
 
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
@@ -25,16 +28,35 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 				ask, places = append(ask, string(keys[i])), append(places, i)
 			}
 		}
-		for j, copies := range s.others.Located(ctx, ns, ask) {
+		located := s.others.Located(ctx, ns, ask)
+		for j, copies := range located {
 			if copies != nil {
 				found[places[j]] = true
 				missing--
 			}
 		}
+		prefetchLeading(s, ns, found, ask, places, located)
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
 	missed(s.state, ns, keys, found, missing)
 	return found
+}
+
+// prefetchLeading starts to bring here what others have of the keys before the first that is nowhere: an
+// engine that looks for a chain may load that much of it. Those that others were asked for are given with
+// their places among all.
+func prefetchLeading(s *Store, ns string, found []bool, asked []string, places []int, located [][]directory.Statement) {
+	if !load.GuessPays(s.load) {
+		return
+	}
+	coming := load.NewPrefetch(ns, len(asked))
+	for j, i := range places {
+		if !found[i] {
+			break
+		}
+		coming.Add(asked[j], others.Hit{Found: true, Size: located[j][0].Info.Size, Copies: located[j]})
+	}
+	s.load.StartPrefetch(coming)
 }
 
 // missed notes which of some keys that were looked for are not there, so many.

@@ -105,6 +105,63 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 }
 
+// TestContainsPrefetches: what others have of a chain up to its first missing key is on its way once it was
+// looked for, as after a probe; and no more once that was in vain.
+func TestContainsPrefetches(t *testing.T) {
+	j := newJob(t, 2, 16<<20)
+	a, b := j.ranks[0], j.ranks[1]
+	const size = 200_000
+	chain := func(c int, absent int) (keys []string, words [][]byte) {
+		for i := range 6 {
+			keys = append(keys, fmt.Sprint("c", c, "k", i))
+			words = append(words, []byte(keys[i]))
+			if i != absent {
+				a.putKey(t, keys[i], data(uint64(10*c+i), size))
+			}
+		}
+		j.settle()
+		return keys, words
+	}
+	want := func(fetched, hits, wasted uint64) {
+		t.Helper()
+		if st := b.Stats(); st.Prefetched != fetched || st.PrefetchHits != hits || st.PrefetchWasted != wasted {
+			t.Errorf("%d prefetched, %d of use, %d in vain; want %d, %d, %d", st.Prefetched, st.PrefetchHits, st.PrefetchWasted, fetched, hits, wasted)
+		}
+	}
+	keys, words := chain(1, 4)
+	b.ContainsBatch(t.Context(), "ns", words)
+	for i, k := range keys[:4] {
+		if tier := b.wantAt(t, k, data(uint64(10+i), size)); tier != RemoteTier {
+			t.Errorf("served from %q", tier)
+		}
+	}
+	want(4, 4, 0)
+	if reads := b.node.Stats().Reads; reads != 4 {
+		t.Errorf("%d reads of 4 blocks", reads)
+	}
+	late := func() {
+		j.late.Add(int64(load.PrefetchFor + time.Second))
+		b.Sweep()
+	}
+	late()
+	_, words = chain(2, -1)
+	b.ContainsBatch(t.Context(), "ns", words)
+	want(10, 4, 0)
+	eventually(t, "all have come", func() bool {
+		b.state.Mu.Lock()
+		defer b.state.Mu.Unlock()
+		n, _ := b.load.PrefetchedLocked()
+		return n == 6
+	})
+	late()
+	want(10, 4, 6)
+	_, words = chain(3, -1)
+	if found := b.ContainsBatch(t.Context(), "ns", words); !found[5] {
+		t.Error("it is not found")
+	}
+	want(10, 4, 6)
+}
+
 // TestStoreSweeps: blocks that were prefetched and not asked for in time make room
 // for others, and names end, though nobody calls Sweep.
 func TestStoreSweeps(t *testing.T) {

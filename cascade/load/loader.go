@@ -1,6 +1,7 @@
 package load
 
 import (
+	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
@@ -15,6 +16,7 @@ type Loader struct {
 	nameRoom *eviction.NameBudget
 	others   *others.Exchange
 
+	used     estimate.Odds // that what is prefetched is asked for
 	fetching *semaphore    // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 

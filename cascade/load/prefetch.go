@@ -83,6 +83,10 @@ func (ld *Loader) StartPrefetch(a *Prefetch) {
 	ld.advanceLocked(a, PrefetchBlocks*a.step)
 }
 
+// GuessPays reports whether to prefetch what was looked for without a word of what comes next: while at
+// least half of what is prefetched is asked for.
+func GuessPays(ld *Loader) bool { return ld.used.Of(ld.state.Age(ld.state.Now())) >= .5 }
+
 // advanceLocked starts the chain's next n fetches.
 func (ld *Loader) advanceLocked(a *Prefetch, n int) {
 	var fresh []*Fetch
@@ -117,6 +121,7 @@ func (ld *Loader) prefetchLocked(a *Prefetch, i int, copies []directory.Statemen
 	f := ld.newRemoteLocked(id, copies, false, fresh)
 	f.prefetch, f.reserved = a, max(copies[0].Info.Size, 1)
 	ld.guarded.prefetchBytes += f.reserved
+	ld.state.Count.Stats.Prefetched++
 }
 
 // takeLandedLocked serves a get from what was prefetched, and goes on with the
@@ -134,6 +139,8 @@ func (ld *Loader) continuePrefetchLocked(f *Fetch) {
 		return
 	}
 	f.prefetch = nil
+	ld.state.Count.Stats.PrefetchHits++
+	ld.used.Note(ld.state.Age(ld.state.Now()), 1)
 	if a.asked++; a.asked == a.step {
 		a.asked = 0
 		ld.advanceLocked(a, a.step)
@@ -180,6 +187,10 @@ func (ld *Loader) invalidateLanded(ns string, keys []string, which []int) {
 // dropLandedLocked gives back the buffer of f, if it has landed.
 func (ld *Loader) dropLandedLocked(f *Fetch) {
 	if f.landed != nil {
+		if f.prefetch != nil {
+			ld.state.Count.Stats.PrefetchWasted++
+			ld.used.Note(ld.state.Age(ld.state.Now()), 0)
+		}
 		ld.guarded.prefetchBytes -= f.reserved
 		f.landed.leaveLocked()
 		f.landed = nil

@@ -170,8 +170,8 @@ func (s *State) MetaLocked(b *Block) policy.Meta {
 	}
 }
 
-// age is a time by State.Now: since the state was made.
-func (s *State) age(now time.Time) time.Duration { return now.Sub(s.born) }
+// Age is a time by State.Now, since the state was made: real time, where Clock is that of the policies.
+func (s *State) Age(now time.Time) time.Duration { return now.Sub(s.born) }
 
 // DropLocked takes b's bytes out of memory tier m, evicted or for another reason.
 // Bytes that somebody still has pinned, such as a rank that reads them, are renamed

@@ -22,7 +22,7 @@ func (c *Counters) LostLocked(why losslog.Reason, from *Level, all ...*names.Nam
 // LostNameLocked is LostLocked of one name that may not be here.
 func (c *Counters) LostNameLocked(why losslog.Reason, from *Level, ns, key string) {
 	c.state.Mu.AssertHeld()
-	loss := losslog.Loss{Reason: why, At: c.state.age(c.state.Now())}
+	loss := losslog.Loss{Reason: why, At: c.state.Age(c.state.Now())}
 	if from != nil {
 		loss.Where = uint16(from.Index + 1)
 	}
@@ -44,7 +44,7 @@ type Loss struct {
 // LastLossLocked returns what is remembered of why a name was lost last.
 func (c *Counters) LastLossLocked(ns, key string) (l Loss) {
 	c.state.Mu.AssertHeld()
-	print, now := Fingerprint(ns, key), c.state.age(c.state.Now())
+	print, now := Fingerprint(ns, key), c.state.Age(c.state.Now())
 	since, all := c.lost.Since(print)
 	l.Since, l.All = now-since, all
 	if last, ok := c.lost.Last(print); ok {

@@ -5,8 +5,8 @@ import "cascadekv/cascade/estimate"
 // BeganLoad notes that so many bytes begin to be read from a level. What it returns is to be
 // called when they have been, with whether all of them are there.
 func (m *Level) BeganLoad(bytes int64) (ended func(loaded bool)) {
-	l := m.Speed.Begin(m.state.age(m.state.Now()), bytes)
-	return func(loaded bool) { m.Speed.End(m.state.age(m.state.Now()), l, loaded) }
+	l := m.Speed.Begin(m.state.Age(m.state.Now()), bytes)
+	return func(loaded bool) { m.Speed.End(m.state.Age(m.state.Now()), l, loaded) }
 }
 
 // Memory is the level that a view's bytes count as copied from: private memory is like the last one.
@@ -35,7 +35,7 @@ func (m *Level) BudgetStats() *BudgetStats {
 
 // Line is how long loads from a level take by now, within its budget of reads.
 func (m *Level) Line() estimate.Line {
-	l := m.Speed.Line(m.state.age(m.state.Now()))
+	l := m.Speed.Line(m.state.Age(m.state.Now()))
 	if m.Files == nil {
 		return l
 	}

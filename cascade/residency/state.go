@@ -165,7 +165,7 @@ func New(o Options, w Watcher) (*State, error) {
 	}
 	s.born = s.Now()
 	if s.Clock == nil {
-		s.Clock = func() time.Duration { return s.age(s.Now()) }
+		s.Clock = func() time.Duration { return s.Age(s.Now()) }
 	}
 	limits := o.Limits.WithDefaults()
 	s.Limits.Store(&limits)

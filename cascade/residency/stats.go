@@ -20,23 +20,26 @@ type Stats struct {
 	Leases          int          `json:"leases"`
 	Views           int          `json:"views"` // views not released yet
 	Puts            uint64       `json:"puts"`
-	Duplicates      uint64       `json:"duplicates"` // puts, or finalized ids, whose bytes were stored already
-	Hits            uint64       `json:"hits"`       // gets that found their block
-	Misses          uint64       `json:"misses"`     // gets that did not
-	Lookups         uint64       `json:"lookups"`    // names that were looked for without a get; of a probe those up to the first that is missing
-	Found           uint64       `json:"found"`      // of Lookups
-	Rejected        uint64       `json:"rejected"`   // puts dropped for want of room
-	Lost            uint64       `json:"lost"`       // dirty blocks dropped because the cold tier refused them
-	Unwritten       uint64       `json:"unwritten"`  // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
-	Generated       uint64       `json:"generated"`  // dirty blocks dropped because only prompts are written: see Limits.StorePromptOnly
-	Shed            uint64       `json:"shed"`       // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate
-	Forgotten       uint64       `json:"forgotten"`  // names given up for the bound on the heap they take
-	NameBytes       int64        `json:"name_bytes"` // of that heap
-	NameLimit       int64        `json:"name_limit"` // its bound, 0: none
-	Corrupt         uint64       `json:"corrupt"`    // blocks withdrawn for a bad checksum
-	Replicas        uint64       `json:"replicas"`   // blocks of other ranks that were kept here
-	Relied          uint64       `json:"relied"`     // blocks of which another rank keeps the bytes, so that this one does not
-	Losses          LossCounts   `json:"losses"`     // keys of gets and look-ups that were lost on the way, by step and reason
+	Duplicates      uint64       `json:"duplicates"`      // puts, or finalized ids, whose bytes were stored already
+	Hits            uint64       `json:"hits"`            // gets that found their block
+	Misses          uint64       `json:"misses"`          // gets that did not
+	Lookups         uint64       `json:"lookups"`         // names that were looked for without a get; of a probe those up to the first that is missing
+	Found           uint64       `json:"found"`           // of Lookups
+	Rejected        uint64       `json:"rejected"`        // puts dropped for want of room
+	Lost            uint64       `json:"lost"`            // dirty blocks dropped because the cold tier refused them
+	Unwritten       uint64       `json:"unwritten"`       // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
+	Generated       uint64       `json:"generated"`       // dirty blocks dropped because only prompts are written: see Limits.StorePromptOnly
+	Shed            uint64       `json:"shed"`            // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate
+	Forgotten       uint64       `json:"forgotten"`       // names given up for the bound on the heap they take
+	NameBytes       int64        `json:"name_bytes"`      // of that heap
+	NameLimit       int64        `json:"name_limit"`      // its bound, 0: none
+	Corrupt         uint64       `json:"corrupt"`         // blocks withdrawn for a bad checksum
+	Replicas        uint64       `json:"replicas"`        // blocks of other ranks that were kept here
+	Prefetched      uint64       `json:"prefetched"`      // blocks that were brought here ahead of their gets
+	PrefetchHits    uint64       `json:"prefetch_hits"`   // of these, asked for in time
+	PrefetchWasted  uint64       `json:"prefetch_wasted"` // of these, here in vain
+	Relied          uint64       `json:"relied"`          // blocks of which another rank keeps the bytes, so that this one does not
+	Losses          LossCounts   `json:"losses"`          // keys of gets and look-ups that were lost on the way, by step and reason
 	Recovered       RecoverStats `json:"recovered"`
 	Spilled         SpilledStats `json:"spilled"` // none of it is in Names, Blocks, Recovered and the bytes
 	Adopted         RecoverStats `json:"adopted"` // of other ranks' parts of the cold tier, while running
