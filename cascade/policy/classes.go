@@ -11,10 +11,13 @@ type class uint16
 
 // The digits of a class. Those of the levels above it are fewer: the first is all blocks.
 const (
-	useDigits    = 16 // log₂ of the uses, or of the conversations that share the block
-	gapDigits    = 8  // time between the last two uses
-	turnDigits   = 8  // turn of the conversation, or that the block is the last of the request
-	lengthDigits = 8  // log₂ of the blocks of the request
+	useDigits    = dueDigit + turnDigits // log₂ of the uses, or of the conversations that share the block, or that it is due
+	gapDigits    = 8                     // time between the last two uses
+	turnDigits   = 8                     // turn of the conversation, or that the block is the last of the request
+	lengthDigits = 8                     // log₂ of the blocks of the request
+
+	sharedDigit = 8  // the first of blocks that are shared: of those that were used once, and an engine marks
+	dueDigit    = 16 // the first of blocks of which an engine declares when they are used next: see due
 
 	classLevels = 5
 )
@@ -31,9 +34,9 @@ func (c class) at(level int) int { return int(c) / below[level] }
 // classOf returns the class of a block as of a use: gap is the time since the one before,
 // in ticks, if there was one.
 func classOf(e *history, gap uint32, last bool) class {
-	use, turn := log2(int(e.touches), useDigits/2-1), turnDigits-1
+	use, turn := log2(int(e.touches), sharedDigit-1), turnDigits-1
 	if e.sessions > 1 {
-		use = useDigits/2 + log2(int(e.sessions), useDigits/2-1)
+		use = sharedDigit + log2(int(e.sessions), dueDigit-sharedDigit-1)
 	}
 	if !last {
 		turn = turnDigit(int(e.turn))
@@ -43,6 +46,45 @@ func classOf(e *history, gap uint32, last bool) class {
 	c = c*turnDigits + turn
 	c = c*lengthDigits + log2(int(e.length), lengthDigits-1)
 	return class(c)
+}
+
+// hinted is class c of a block once an engine has declared that it is shared, or when it is due;
+// zero: it has not. A mark counts until the block is used once more, which says more. Of a prompt that many
+// conversations share each would declare another time. Whether blocks that are due come, and how late,
+// is learned as of all classes: what is declared wrongly is soon worth nothing.
+func (c class) hinted(e *history, marked bool, due time.Duration) class {
+	switch {
+	case e.sessions > 1:
+		return c
+	case due > 0:
+		return c.due(ticks(due))
+	case marked && e.touches < 2:
+		return class(sharedDigit*below[1] + int(c)%below[1])
+	}
+	return c
+}
+
+// Blocks that are due have classes of other digits: first the turn, as it says most where what is
+// declared says nothing; then two, in place of the gap and the turn, for the bin of ages in which
+// they are due, or the one before; and the length.
+const (
+	dueBins     = 16
+	finerDigits = 2 // bins that share the first of the two digits
+)
+
+// due is the class of a block of class c that is due after so many ticks.
+func (c class) due(after uint32) class {
+	bin, turn := 0, int(c)/lengthDigits%turnDigits
+	for bin < dueBins-1 && after >= binEnds[2*bin+1] {
+		bin++
+	}
+	if use := int(c) / below[1]; use >= dueDigit { // it was due already
+		turn = use - dueDigit
+	}
+	d := dueDigit + turn
+	d = d*gapDigits + bin/finerDigits
+	d = d*turnDigits + bin%finerDigits
+	return class(d*lengthDigits + int(c)%lengthDigits)
 }
 
 // gapDigit is 0 for a first use, and then the time since the last one: below 8 seconds, 16

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -250,7 +251,7 @@ func (p *prefix) describe(now time.Duration, e *history) Explanation {
 		return Explanation{Class: ofEarlierRun, Idle: -1}
 	}
 	x := Explanation{
-		Class: p.learned.wordsOf(e.class), Idle: time.Duration(max(ticks(now), e.touched)-e.touched) * tick,
+		Class: p.learned.classes[e.class].class.String(), Idle: time.Duration(max(ticks(now), e.touched)-e.touched) * tick,
 		Worth: float64(p.learned.indexes[e.class][e.bin]), Hazard: p.learned.hazardsOf(e.class)[e.bin],
 	}
 	if e.bin < freshBins {
@@ -259,22 +260,22 @@ func (p *prefix) describe(now time.Duration, e *history) Explanation {
 	return x
 }
 
-// wordsOf is a class in words, by its dense number.
-func (h *hazards) wordsOf(dense uint16) string {
-	return class(slices.Index(h.numbers, dense+1)).String()
-}
-
 // String is the class in words.
 func (c class) String() string {
 	length, turn, gap, use := int(c)%lengthDigits, int(c)/lengthDigits%turnDigits, int(c)/below[2]%gapDigits, int(c)/below[1]
-	shared := use >= useDigits/2
 	var words []string
-	if shared {
-		words = append(words, "shared by "+powers(use-useDigits/2, useDigits/2-1, "conversation"))
-	} else {
-		words = append(words, powers(use, useDigits/2-1, "use"))
-	}
 	switch {
+	case use >= dueDigit:
+		words = append(words, dueIn(gap*finerDigits+turn))
+		use, gap, turn = sharedDigit, 0, use-dueDigit
+	case use == sharedDigit:
+		words = append(words, "1 use; marked as shared")
+	case use > sharedDigit:
+		words = append(words, "shared by "+powers(use-sharedDigit, dueDigit-sharedDigit-1, "conversation"))
+	default:
+		words = append(words, powers(use, sharedDigit-1, "use"))
+	}
+	switch shared := use >= sharedDigit; {
 	case shared && gap > 0:
 		words = append(words, "128 s or more between the last two")
 	case shared || gap == 0:
@@ -291,6 +292,20 @@ func (c class) String() string {
 		words = append(words, "turn "+[...]string{"1", "2", "3", "4-5", "6-8", "9 or more", ""}[turn])
 	}
 	return strings.Join(append(words, "request of "+powers(length, lengthDigits-1, "block")), "; ")
+}
+
+// dueIn is when a block of a class is due, by the bin of that.
+func dueIn(bin int) string {
+	end := func(bin int) time.Duration {
+		return time.Duration(firstBin * math.Pow(binFactor, float64(2*bin+1)) * float64(time.Second)).Round(100 * time.Millisecond)
+	}
+	switch bin {
+	case 0:
+		return fmt.Sprintf("due within %v", end(0))
+	case dueBins - 1:
+		return fmt.Sprintf("due after %v or more", end(bin-1))
+	}
+	return fmt.Sprintf("due after %v to %v", end(bin-1), end(bin))
 }
 
 // powers is the range of counts that have a logarithm, most at most.

@@ -120,6 +120,16 @@ func TestExplainWords(t *testing.T) {
 	if e.Idle < ms(34_000) || e.Idle > ms(36_000) || e.Worth <= 0 || e.Hazard <= 0 || e.Hazard > 1 {
 		t.Errorf("%+v", e)
 	}
+	p.Access(&Request{Now: ms(begin + 65_000), Chain: chain[:5], Due: 40 * time.Second})
+	e, _ = p.Explain(ms(begin+65_000), chain[4].Node)
+	if want := "fresh; due after 31.3s to 1m5.8s; turn 3; request of 8-15 blocks"; e.Class != want {
+		t.Errorf("class %q, want %q", e.Class, want)
+	}
+	marked := p.Insert(ms(begin+65_000), Meta{Fingerprint: 77, Size: 1, Prefix: true})
+	e, _ = p.Explain(ms(begin+65_000), marked)
+	if want := "fresh; 1 use; marked as shared; turn 1; request of 1 block"; e.Class != want {
+		t.Errorf("class %q, want %q", e.Class, want)
+	}
 	if last, _ := p.Explain(ms(begin+65_000), chain[9].Node); !strings.Contains(last.Class, "last block of its request") {
 		t.Errorf("the last one: %+v", last)
 	}
@@ -129,7 +139,11 @@ func TestExplainWords(t *testing.T) {
 	}
 	for c := range classesAt(classLevels - 1) {
 		if words := class(c).String(); strings.Count(words, ";") < 2 || strings.Contains(words, "turn ;") {
-			if turn := c / lengthDigits % turnDigits; turn != turnDigits-2 { // no class has that
+			turn := c / lengthDigits % turnDigits
+			if c >= dueDigit*below[1] {
+				turn = c/below[1] - dueDigit
+			}
+			if turn != turnDigits-2 { // no class has that
 				t.Fatalf("class %d: %q", c, words)
 			}
 		}

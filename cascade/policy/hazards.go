@@ -38,6 +38,7 @@ type hazards struct {
 // learner is what is seen of a class: fresh has what it and the levels above have yet to
 // count, so that each block costs one count and not one for each level.
 type learner struct {
+	class  class
 	levels [classLevels]*counts
 	fresh  counts
 	seen   bool // fresh has something
@@ -54,7 +55,7 @@ func (h *hazards) number(c class) (n uint16, isNew bool) {
 	if n := h.numbers[c]; n > 0 {
 		return n - 1, false
 	}
-	var l learner
+	l := learner{class: c}
 	for level := range h.levels {
 		of := &h.levels[level][c.at(level)]
 		if *of == nil {

@@ -27,10 +27,6 @@ type Ref struct {
 // NoNode is the Node of a block that is not in the tier.
 const NoNode = Node(none)
 
-// Hint is what an engine declares of how a request's blocks will be used. There
-// is none yet.
-type Hint uint8
-
 // Request is one request as one tier sees it: the blocks of a chain, or of a piece
 // of one, that an engine asked for or stored together.
 type Request struct {
@@ -45,9 +41,12 @@ type Request struct {
 	// with it, or are ancestors that it refreshes. Only hits count as reuse.
 	Hits int
 
-	Tokens  int    // tokens of the request, 0 when not known
-	Session uint64 // equal for the requests of one conversation, 0 when not known
-	Hint    Hint
+	Tokens int // tokens of the request, 0 when not known
+
+	// Hints: what an engine declares of how the blocks will be used. A policy learns what they are
+	// worth, or passes over them. What is declared of blocks by itself is a request without hits.
+	Shared int           // leading blocks of the chain that belong to a prompt of many conversations
+	Due    time.Duration // from Now to the next request for the chain; 0 when not known
 }
 
 // Policy decides what stays in one tier. Implementations are pure and not safe for

@@ -52,8 +52,12 @@ func (p *prefix) Len() int { return p.tier.blocks.len() }
 // Demotion implements Policy: it is that of CASCADE Algorithm 1.
 func (*prefix) Demotion(m Meta) Demotion { return DemotionOf(m) }
 
-// Update implements Policy; what may be used is not, until it is.
-func (*prefix) Update(Node, Meta) {}
+// Update implements Policy.
+func (p *prefix) Update(n Node, m Meta) {
+	if m.Prefix && p.tier.has(n) {
+		p.hint(n, true, 0)
+	}
+}
 
 // Admit implements Policy: in a full tier a block is refused that lies elsewhere and would be the
 // next to leave.
@@ -97,6 +101,7 @@ func (p *prefix) Insert(now time.Duration, m Meta) Node {
 		p.arrange(i)
 	}
 	p.tier.enter(n)
+	p.Update(n, m)
 	return n
 }
 
@@ -162,6 +167,9 @@ func (p *prefix) Access(r *Request) {
 	asked := r.Chain[:min(max(r.Hits, 0), len(r.Chain))]
 	p.renew(r.Chain, len(asked))
 	if len(asked) == 0 {
+		for at := len(r.Chain) - 1; at >= 0; at-- {
+			p.hint(r.Chain[at].Node, at < r.Shared, r.Due)
+		}
 		return
 	}
 	known, turn := p.session(asked)
@@ -180,7 +188,12 @@ func (p *prefix) Access(r *Request) {
 			e.sessions = saturate8(int(e.sessions) + 1)
 		}
 		e.turn, e.length = turn, saturate16(len(asked))
-		p.use(i, at == len(asked)-1)
+		last := at == len(asked)-1
+		due := r.Due
+		if last {
+			due = 0
+		}
+		p.use(i, last, at < r.Shared, due)
 		if e.node != NoNode {
 			p.tier.enter(e.node)
 		}
@@ -200,6 +213,27 @@ func (p *prefix) renew(chain []Ref, from int) {
 			p.tier.enter(n)
 		}
 	}
+}
+
+// hint takes in what is declared of a block, which is not used for that.
+func (p *prefix) hint(n Node, marked bool, due time.Duration) {
+	if !p.tier.has(n) || p.tier.historyOf(n).bin == unknownAge {
+		return
+	}
+	i := p.tier.at(n).history - 1
+	e := p.known.at(i)
+	before := p.learned.classes[e.class].class
+	c := before.hinted(e, marked, due)
+	if e.sessions > 1 || c == before && due == 0 {
+		return
+	}
+	p.tier.leave(n)
+	p.sort(e, c)
+	if due > 0 { // from now on
+		p.known.touch(i, p.now)
+		p.arrange(i)
+	}
+	p.tier.enter(n)
 }
 
 // session finds the histories of the blocks that were asked for, how many of them were known
@@ -238,21 +272,26 @@ func (p *prefix) find(ref Ref) uint32 {
 func (p *prefix) begin(i uint32, length int) {
 	e := p.known.at(i)
 	e.length, e.turn, e.sessions = saturate16(length), 1, 1
-	p.use(i, false)
+	p.use(i, false, false, 0)
 }
 
 // use records that a block, which is in no cell, is used now, and of what class it is from
 // then on.
-func (p *prefix) use(i uint32, last bool) {
+func (p *prefix) use(i uint32, last, marked bool, due time.Duration) {
 	e := p.known.at(i)
 	e.touches = saturate8(int(e.touches) + 1)
-	number, isNew := p.learned.number(classOf(e, p.now-e.touched, last))
+	p.sort(e, classOf(e, p.now-e.touched, last).hinted(e, marked, due))
+	p.known.touch(i, p.now)
+	p.arrange(i)
+}
+
+// sort gives a block, which is in no cell, a class.
+func (p *prefix) sort(e *history, c class) {
+	number, isNew := p.learned.number(c)
 	e.class = number
 	if isNew {
 		p.tier.setWorth(number, &p.learned.indexes[number])
 	}
-	p.known.touch(i, p.now)
-	p.arrange(i)
 }
 
 // arrange puts a block, if it is in the tier and was used in this tick, after those that were.

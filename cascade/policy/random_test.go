@@ -8,7 +8,7 @@ import (
 
 // walk drives a policy by random steps as a store may: blocks in chains, in which children hold
 // their parents; some with names that others have or had, some old; requests of any part of a
-// chain, with blocks that are missing; holds, releases, removals, admissions, and time that goes
+// chain, with blocks that are missing, and with hints of any kind; holds, releases, removals, admissions, and time that goes
 // on by nanoseconds or days.
 type walk struct {
 	t        testing.TB
@@ -161,6 +161,10 @@ func (w *walk) access() {
 	}
 	if w.rng.IntN(3) > 0 {
 		r.Hits = w.rng.IntN(len(r.Chain) + 1)
+	}
+	if w.rng.IntN(2) == 0 {
+		r.Shared = w.rng.IntN(len(r.Chain)+2) - 1
+		r.Due = time.Duration(w.rng.IntN(3)-1) << w.rng.IntN(60)
 	}
 	w.policy.Access(&r)
 }

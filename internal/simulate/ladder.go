@@ -66,7 +66,7 @@ func (l *ladder) serve(r *request) (hits int) {
 	l.meet(r)
 	hits = l.find(r)
 	for _, lv := range l.levels {
-		lv.request = policy.Request{Now: r.at, Hits: len(r.blocks), Chain: lv.request.Chain[:0], Tokens: r.tokens}
+		lv.request = r.asked(lv.request.Chain)
 		for _, b := range r.blocks {
 			lv.request.Chain = append(lv.request.Chain, ref(b, lv.nodes[b]))
 		}

@@ -36,6 +36,11 @@ type Options struct {
 	Trace    trace.Source // read once; the caller's to close. Required.
 	Requests int          // read at most so many; 0: all
 
+	// Hints: policies get those of the trace. WrongHints is the share of the requests, 0 to 1, that have
+	// some by chance instead, which say nothing.
+	Hints      bool
+	WrongHints float64
+
 	// Policies are simulated beside LRU and MIN, with which all are compared: words
 	// of the function Policies, or Min.
 	Policies []string
@@ -95,6 +100,8 @@ func (o Options) common() (Options, error) {
 	switch {
 	case o.Trace == nil:
 		return o, fmt.Errorf("%w: it needs a trace", ErrBadOptions)
+	case !(o.WrongHints >= 0 && o.WrongHints <= 1) || o.WrongHints > 0 && !o.Hints:
+		return o, fmt.Errorf("%w: a share of %v of the hints is wrong; choose 0 to 1, with hints", ErrBadOptions, o.WrongHints)
 	case o.BlockTokens < 0:
 		return o, fmt.Errorf("%w: blocks of %d tokens; choose 1 or more", ErrBadOptions, o.BlockTokens)
 	case o.TTFT != nil:
@@ -206,6 +213,7 @@ func (g *grid) simulate(ctx context.Context, c *cell) error {
 		times = newTTFTs(*g.o.TTFT, g.o.BlockTokens)
 	}
 	in := g.s.read(c.policy == Min)
+	in.hints, in.wrong = g.o.Hints, g.o.WrongHints
 	for n := 0; ; n++ {
 		if n%progressRequests == 0 && n > 0 || n == g.s.requests {
 			g.progress(n - (n-1)/progressRequests*progressRequests)

@@ -107,6 +107,27 @@ func TestRunAgreesWithTiers(t *testing.T) {
 	}
 }
 
+// TestHintsAreWorthWhatTheyAre: on a trace with pauses and marks of shared prompts hints bring hits, the
+// fewer the more of them are wrong; where all say nothing, they cost little.
+func TestHintsAreWorthWhatTheyAre(t *testing.T) {
+	hits := func(hints bool, wrong float64) float64 {
+		src, err := trace.NewSynth(trace.SynthOptions{Requests: 5000, Hints: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Run(t.Context(), Options{Trace: src, Policies: []string{policy.Prefix}, Capacities: []float64{0.04}, Hints: hints, WrongHints: wrong})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Policies[policy.Prefix][0]
+	}
+	none, right, half, wrong := hits(false, 0), hits(true, 0), hits(true, 0.5), hits(true, 1)
+	t.Logf("hits without hints %.4f, with %.4f, half of them wrong %.4f, all %.4f", none, right, half, wrong)
+	if right < none+0.06 || half < none || half > right || wrong < none-0.02 || wrong > half {
+		t.Error("hints are not worth what they should be")
+	}
+}
+
 func TestRunReportsErrors(t *testing.T) {
 	requests := chains(1, 10, 10)
 	damaged := errors.New("damaged")
@@ -123,6 +144,8 @@ func TestRunReportsErrors(t *testing.T) {
 		"capacity NaN":     {func(o *Options) { o.Capacities = []float64{math.NaN()} }, ErrBadOptions},
 		"unknown policy":   {func(o *Options) { o.Policies = []string{"fastest"} }, ErrBadOptions},
 		"negative blocks":  {func(o *Options) { o.BlockTokens = -1 }, ErrBadOptions},
+		"wrong hints":      {func(o *Options) { o.Hints, o.WrongHints = true, 1.1 }, ErrBadOptions},
+		"wrong, none":      {func(o *Options) { o.WrongHints = 0.1 }, ErrBadOptions},
 		"no prefill rate":  {func(o *Options) { o.TTFT = &TTFTModel{} }, ErrBadOptions},
 		"nothing asked":    {func(o *Options) { o.Trace = &list{} }, ErrNoBlocks},
 		"damaged trace":    {func(o *Options) { o.Trace = failing{damaged} }, damaged},

@@ -20,7 +20,7 @@ const never = math.MaxUint32
 // spool is a trace in a temporary file that has no name, so that nothing is left of it
 // whatever happens. A request is a record of little-endian words of 32 bits:
 //
-//	n, tokens, milliseconds (two words), n numbers of blocks, n next uses, n
+//	n, tokens, milliseconds (two words), shared blocks, pause, n numbers of blocks, n next uses, n
 //
 // A next use is the number of the next request that asks for the block. The count is
 // there at the end too, so that the file can be read backward.
@@ -42,11 +42,29 @@ type request struct {
 	tokens int
 	blocks []uint32
 	next   []uint32 // of each block, once next uses are known
+	hints
 }
+
+// hints are those of a request, zero where it has none. Policies find sessions out by themselves.
+type hints struct {
+	shared int           // leading blocks that sessions share
+	pause  time.Duration // before the session's next request
+}
+
+// hintsOf are those of a request of a trace.
+func hintsOf(r *trace.Request) hints {
+	return hints{
+		shared: max(0, min(r.SharedBlocks, len(r.Hashes))),
+		pause:  time.Duration(min(max(r.Pause, 0), longestPause)) * time.Millisecond,
+	}
+}
+
+// longestPause is in milliseconds: seven weeks.
+const longestPause = math.MaxUint32
 
 const (
 	wordBytes   = 4
-	headBytes   = 4 * wordBytes
+	headBytes   = 6 * wordBytes
 	spoolBuffer = 1 << 20
 )
 
@@ -93,7 +111,7 @@ func (s *spool) fromTrace(ctx context.Context, src trace.Source, limit int) erro
 			first = in.Timestamp
 		}
 		out.at = max(out.at, time.Duration(in.Timestamp-first)*time.Millisecond)
-		out.tokens, out.blocks = in.InputTokens, out.blocks[:0]
+		out.tokens, out.blocks, out.hints = in.InputTokens, out.blocks[:0], hintsOf(&in)
 		prefix := true
 		for _, hash := range in.Hashes {
 			number, isNew := known.number(hash)
@@ -130,6 +148,8 @@ func (r *request) appendTo(p []byte) []byte {
 	p = put.AppendUint32(p, uint32(len(r.blocks)))
 	p = put.AppendUint32(p, uint32(r.tokens))
 	p = put.AppendUint64(p, uint64(r.at/time.Millisecond))
+	p = put.AppendUint32(p, uint32(r.shared))
+	p = put.AppendUint32(p, uint32(r.pause/time.Millisecond))
 	for _, b := range r.blocks {
 		p = put.AppendUint32(p, b)
 	}
@@ -198,10 +218,13 @@ func (s *spool) before(end int64, buffer *[]byte) ([]byte, error) {
 
 // cursor reads a spool from its start.
 type cursor struct {
-	in   *bufio.Reader
-	next bool // next uses are wanted
-	r    request
-	word []byte
+	in    *bufio.Reader
+	next  bool    // next uses are wanted
+	hints bool    // the policy gets hints
+	wrong float64 // share of the requests with hints by chance
+	count uint64  // requests read
+	r     request
+	word  []byte
 }
 
 // read returns a cursor. Many may read at once.
@@ -221,6 +244,12 @@ func (c *cursor) advance() (*request, error) {
 	n := int(binary.LittleEndian.Uint32(head))
 	c.r.tokens = int(binary.LittleEndian.Uint32(head[wordBytes:]))
 	c.r.at = time.Duration(binary.LittleEndian.Uint64(head[2*wordBytes:])) * time.Millisecond
+	c.r.hints = hints{}
+	if c.hints {
+		c.r.shared = int(binary.LittleEndian.Uint32(head[4*wordBytes:]))
+		c.r.pause = time.Duration(binary.LittleEndian.Uint32(head[5*wordBytes:])) * time.Millisecond
+		c.mislead(n)
+	}
 	if size := recordBytes(n); cap(c.word) < size {
 		c.word = make([]byte, 2*size)
 	}
@@ -233,6 +262,20 @@ func (c *cursor) advance() (*request, error) {
 		c.r.next = words(c.r.next[:0], record[headBytes+n*wordBytes:][:n*wordBytes])
 	}
 	return &c.r, nil
+}
+
+// mislead makes hints of the next request wrong, if it is one of those: any number of its blocks is
+// shared, and it is paused for 0.1 s to 2.8 hours, or not at all. They are the same at each share.
+func (c *cursor) mislead(blocks int) {
+	c.count++
+	if draw := scramble(c.count * 4); float64(draw>>11)/(1<<53) >= c.wrong {
+		return
+	}
+	c.r.shared = int(scramble(c.count*4+1) % uint64(blocks+1))
+	c.r.pause = 0
+	if draw := scramble(c.count*4 + 2); draw&1 == 0 {
+		c.r.pause = time.Duration(float64(100*time.Millisecond) * math.Pow(10, 5*float64(draw>>11)/(1<<53)))
+	}
 }
 
 func words(to []uint32, from []byte) []uint32 {

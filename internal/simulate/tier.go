@@ -61,7 +61,7 @@ func newTier(p policy.Policy, capacity, unique int) *tier {
 }
 
 func (t *tier) serve(r *request) (hits int) {
-	t.request = policy.Request{Now: r.at, Hits: len(r.blocks), Chain: t.request.Chain[:0], Tokens: r.tokens}
+	t.request = r.asked(t.request.Chain)
 	t.chain = t.chain[:0]
 	for i, b := range r.blocks {
 		n := t.nodes[b]
@@ -78,6 +78,13 @@ func (t *tier) serve(r *request) (hits int) {
 	return t.hit(hits)
 }
 
+// asked is the request for all blocks, as a policy gets it, without the blocks: chain has room for them.
+func (r *request) asked(chain []policy.Ref) policy.Request {
+	return policy.Request{
+		Now: r.at, Hits: len(r.blocks), Chain: chain[:0], Tokens: r.tokens, Shared: r.shared, Due: r.pause,
+	}
+}
+
 func ref(number uint32, n policy.Node) policy.Ref {
 	return policy.Ref{Fingerprint: scramble(uint64(number)), Size: blockBytes, Node: n}
 }
@@ -85,7 +92,7 @@ func ref(number uint32, n policy.Node) policy.Ref {
 // put stores what comes after the hits as far as the policy admits it and there is room.
 func (t *tier) put(r *request, hits int) {
 	t.holdChain()
-	t.request.Chain, t.request.Hits = t.request.Chain[:0], 0
+	t.request = policy.Request{Now: r.at, Chain: t.request.Chain[:0], Tokens: r.tokens}
 	for i, b := range r.blocks[hits:] {
 		n := t.nodes[b]
 		if n == policy.NoNode {

@@ -29,9 +29,17 @@ const simulateHelp = "With several capacities, --policy all or --simulate nothin
 	"  against_lru   by name: hits_over_lru, gap_closed of the way from LRU to MIN, cache_for_lru_hits as a multiple of each capacity\n" +
 	"  ttft          the model, and by name p50, p90 and p99 at each capacity, in seconds, and p90_over_lru"
 
+// Words of --hints.
+const (
+	hintsNone  = "none"
+	hintsGiven = "given"
+)
+
 // simulateFlags are those of trace replay without bytes.
 type simulateFlags struct {
 	simulate      bool
+	hints         string
+	wrongHints    float64
 	prefillRate   float64
 	loadRate      units.Bytes
 	loadLatency   time.Duration
@@ -47,6 +55,8 @@ func (f *simulateFlags) registerSimulate(flags *pflag.FlagSet) {
 	model := simulate.DefaultTTFTModel
 	f.loadRate, f.bytesPerToken = units.Bytes(model.Loads[0].BytesPerSecond), units.Bytes(model.BytesPerToken)
 	flags.BoolVar(&f.simulate, "simulate", false, "without bytes: one policy at one capacity too")
+	flags.StringVar(&f.hints, "hints", hintsNone, "simulated: what policies learn of the trace's hints (session_id, shared_blocks, pause): none, or what is given")
+	flags.Float64Var(&f.wrongHints, "wrong-hints", 0, "share of the requests, 0 to 1, that have hints by chance instead, which say nothing")
 	flags.Float64Var(&f.prefillRate, "prefill-rate", model.PrefillTokensPerSecond, "of the model: tokens that the engine computes in a second")
 	flags.Var(&f.loadRate, "load-rate", "of the model: bytes that the tier loads in a second")
 	cli.DurationVar(flags, &f.loadLatency, "load-latency", model.Loads[0].Latency, "of the model: time before a request's load begins")
@@ -72,6 +82,14 @@ func (f *replayFlags) checkSimulate(cmd *cobra.Command, live bool) error {
 		return cli.Usagef("--%s is of a model, and this replay measures: add --simulate, or leave it out", f.modelled[0])
 	case !f.simulate && slices.Contains(f.policies, simulate.Min):
 		return cli.Usagef("--policy %s knows the future and can only be simulated: add --simulate", simulate.Min)
+	case f.hints != hintsNone && f.hints != hintsGiven:
+		return cli.Usagef("--hints %q is neither %s nor %s", f.hints, hintsNone, hintsGiven)
+	case !(f.wrongHints >= 0 && f.wrongHints <= 1):
+		return cli.Usagef("--wrong-hints %v is not between 0 and 1", f.wrongHints)
+	case f.wrongHints > 0 && f.hints == hintsNone:
+		return cli.Usagef("--wrong-hints counts for nothing without --hints %s", hintsGiven)
+	case !f.simulate && f.hints != hintsNone:
+		return cli.Usagef("--hints %s is of a simulation: add --simulate, or leave it out", f.hints)
 	case !f.simulate:
 		return nil
 	}
@@ -109,7 +127,7 @@ func (t *Tool) simulate(ctx context.Context, f replayFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	o := simulate.Options{Requests: f.limit, Policies: f.policies, Capacities: f.shares, BlockTokens: f.blockTokens}
+	o := simulate.Options{Requests: f.limit, Policies: f.policies, Capacities: f.shares, BlockTokens: f.blockTokens, Hints: f.hints == hintsGiven, WrongHints: f.wrongHints}
 	if len(f.modelled) > 0 {
 		model := f.model()
 		o.TTFT = &model
