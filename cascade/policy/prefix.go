@@ -55,7 +55,7 @@ func (*prefix) Demotion(m Meta) Demotion { return DemotionOf(m) }
 // Update implements Policy.
 func (p *prefix) Update(n Node, m Meta) {
 	if m.Prefix && p.tier.has(n) {
-		p.hint(n, true, 0)
+		p.hint(p.tier.at(n).history-1, true, 0)
 	}
 }
 
@@ -168,7 +168,7 @@ func (p *prefix) Access(r *Request) {
 	p.renew(r.Chain, len(asked))
 	if len(asked) == 0 {
 		for at := len(r.Chain) - 1; at >= 0; at-- {
-			p.hint(r.Chain[at].Node, at < r.Shared, r.Due)
+			p.hint(p.lookUp(r.Chain[at]), at < r.Shared, r.Due)
 		}
 		return
 	}
@@ -215,25 +215,29 @@ func (p *prefix) renew(chain []Ref, from int) {
 	}
 }
 
-// hint takes in what is declared of a block, which is not used for that.
-func (p *prefix) hint(n Node, marked bool, due time.Duration) {
-	if !p.tier.has(n) || p.tier.historyOf(n).bin == unknownAge {
+// hint takes in what is declared of a block, which is not used for that, and may have left.
+func (p *prefix) hint(i uint32, marked bool, due time.Duration) {
+	if i == none || p.known.at(i).bin == unknownAge {
 		return
 	}
-	i := p.tier.at(n).history - 1
 	e := p.known.at(i)
 	before := p.learned.classes[e.class].class
 	c := before.hinted(e, marked, due)
 	if e.sessions > 1 || c == before && due == 0 {
 		return
 	}
-	p.tier.leave(n)
+	n := e.node
+	if n != NoNode {
+		p.tier.leave(n)
+	}
 	p.sort(e, c)
 	if due > 0 { // from now on
 		p.known.touch(i, p.now)
 		p.arrange(i)
 	}
-	p.tier.enter(n)
+	if n != NoNode {
+		p.tier.enter(n)
+	}
 }
 
 // session finds the histories of the blocks that were asked for, how many of them were known
@@ -258,13 +262,18 @@ func (p *prefix) session(asked []Ref) (known int, turn uint8) {
 
 // find finds the history of a block of a request, and begins it if there is none.
 func (p *prefix) find(ref Ref) uint32 {
-	if p.tier.has(ref.Node) {
-		return p.tier.at(ref.Node).history - 1
-	}
-	if i := p.known.find(ref.Fingerprint); i != none {
+	if i := p.lookUp(ref); i != none {
 		return i
 	}
 	return p.known.begin(ref.Fingerprint)
+}
+
+// lookUp finds the history of a block, none if there is none.
+func (p *prefix) lookUp(ref Ref) uint32 {
+	if p.tier.has(ref.Node) {
+		return p.tier.at(ref.Node).history - 1
+	}
+	return p.known.find(ref.Fingerprint)
 }
 
 // begin records that a block came that was not asked for, at the end of a request of so many

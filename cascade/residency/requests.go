@@ -31,6 +31,12 @@ func (q *Requests) AddLocked(b *Block) {
 	if b.Asked < math.MaxUint8 {
 		b.Asked++
 	}
+	q.MentionLocked(b)
+}
+
+// MentionLocked adds b to the request that HintLocked ends: nobody asks for it.
+func (q *Requests) MentionLocked(b *Block) {
+	q.state.Mu.AssertHeld()
 	ref := policy.Ref{Fingerprint: q.FingerprintLocked(b), Size: b.Info.Size}
 	for i, m := range q.state.Levels {
 		if m.Policy != nil {
@@ -54,10 +60,19 @@ func (q *Requests) AddMissLocked(ns, key string) {
 // PassLocked passes the request to the policies: asked reports whether its blocks
 // were asked for, and not stored.
 func (q *Requests) PassLocked(asked bool) {
+	q.passLocked(policy.Request{}, asked)
+}
+
+// HintLocked passes the policies what is declared of the blocks: of r, the hints count.
+func (q *Requests) HintLocked(r policy.Request) { q.passLocked(r, false) }
+
+func (q *Requests) passLocked(r policy.Request, asked bool) {
 	q.state.Mu.AssertHeld()
+	r.Now = q.state.Clock()
 	for i, chain := range q.chains {
 		if len(chain) > 0 {
-			q.Pass(q.state.Levels[i].Policy, chain, asked)
+			r.Chain = chain
+			q.pass(q.state.Levels[i].Policy, r, asked)
 			q.chains[i] = chain[:0]
 		}
 	}
@@ -65,9 +80,12 @@ func (q *Requests) PassLocked(asked bool) {
 
 // Pass passes a chain to one policy.
 func (q *Requests) Pass(p policy.Policy, chain []policy.Ref, asked bool) {
-	q.request = policy.Request{Now: q.state.Clock(), Chain: chain}
-	if asked {
-		q.request.Hits = len(chain)
+	q.pass(p, policy.Request{Now: q.state.Clock(), Chain: chain}, asked)
+}
+
+func (q *Requests) pass(p policy.Policy, r policy.Request, asked bool) {
+	if q.request = r; asked {
+		q.request.Hits = len(r.Chain)
 	}
 	p.Access(&q.request)
 }

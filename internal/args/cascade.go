@@ -1,6 +1,7 @@
 package args
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -32,6 +33,29 @@ func ParsePut(args [][]byte, ns string, now time.Time) (e cascade.Entry, bad str
 		}
 	}
 	return e, o.bad
+}
+
+// maxDue bounds DUE.
+const maxDue = 24 * time.Hour
+
+// ParseHint reads HINT's words behind the namespace.
+func ParseHint(args [][]byte) (h cascade.Hint, keys [][]byte, bad string) {
+	o, given := options{rest: args}, false
+	for o.next() {
+		switch {
+		case o.word == "KEYS" && len(o.rest) > 0 && given:
+			return h, o.rest, ""
+		case o.word == "SHARED":
+			h.Shared, given = int(min(o.number(), math.MaxInt32)), true
+		case o.word == "DUE":
+			h.Due, given = o.milliseconds(maxDue), true
+			h.Soon = h.Due == 0
+		default:
+			o.fail(Syntax)
+		}
+	}
+	o.fail(Syntax) // without keys
+	return h, nil, o.bad
 }
 
 // ParseLayout reads LAYOUT's words behind the namespace. What is left out is not known.

@@ -6,6 +6,31 @@ import (
 	"time"
 )
 
+func FuzzParseHint(f *testing.F) {
+	for _, s := range []string{"KEYS a", "SHARED 2 DUE 30000 KEYS a b", "due 0 keys KEYS", "DUE 99999999999999 KEYS a", "SHARED -1 KEYS a", "DUE", "SHARED 3 KEYS"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var args [][]byte
+		for _, w := range strings.Split(line, " ") {
+			args = append(args, []byte(w))
+		}
+		h, keys, bad := ParseHint(args)
+		if (bad == "") != (len(keys) > 0) {
+			t.Fatalf("%d keys and %q", len(keys), bad)
+		}
+		if bad != "" {
+			return
+		}
+		if h.Shared < 0 || h.Due < 0 || h.Due > maxDue || h.Soon && h.Due != 0 {
+			t.Fatalf("%+v", h)
+		}
+		if n := len(args) - len(keys); n < 3 || !strings.EqualFold(string(args[n-1]), "KEYS") {
+			t.Fatalf("keys begin behind %q", args[n-1])
+		}
+	})
+}
+
 func FuzzParseTransfer(f *testing.F) {
 	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k"} {
 		f.Add(s, true)

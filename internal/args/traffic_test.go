@@ -41,6 +41,7 @@ func TestTraffic(t *testing.T) {
 		"CASCADE.LOAD 1 ns x JOB 3 KEYS a b":         {traffic.Got, true, "ns", "", "a b"},
 		"CASCADE.LOAD 1 ns x CHAIN KEYS a":           {},
 		"DEL a":                                      {},
+		"CASCADE.HINT ns DUE 0 KEYS a":               {},
 		"CASCADE.PIN ns a":                           {},
 	} {
 		var words [][]byte

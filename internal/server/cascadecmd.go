@@ -99,6 +99,15 @@ func cmdCascadeAdvise(ctx context.Context, c *conn, words [][]byte) {
 	answers.Advice(&c.wr, &a)
 }
 
+func cmdCascadeHint(ctx context.Context, c *conn, words [][]byte) {
+	h, keys, bad := args.ParseHint(words[2:])
+	if bad != "" {
+		c.wr.Error(bad)
+		return
+	}
+	c.wr.Int(int64(cascade.Declare(ctx, c.srv.opt.Store, string(words[1]), args.Keys(keys), h)))
+}
+
 func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {
 	info, ok := c.srv.opt.Store.Stat(ctx, string(args[1]), string(args[2]))
 	if !ok {

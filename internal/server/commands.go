@@ -61,6 +61,7 @@ func init() { // refers to commands that list it
 		"CASCADE.GET":    {run: cmdCascadeGet, min: 2, max: 4},
 		"CASCADE.PROBE":  {run: bounded(cmdCascadeProbe), min: 3},
 		"CASCADE.ADVISE": {run: bounded(cmdCascadeAdvise), min: 4},
+		"CASCADE.HINT":   {run: bounded(cmdCascadeHint), min: 5},
 		"CASCADE.STAT":   {run: bounded(cmdCascadeStat), min: 3, max: 3},
 		"CASCADE.LAYOUT": {run: cmdCascadeLayout, min: 2},
 		"CASCADE.STATS":  {run: cmdCascadeStats, min: 1, max: 1},

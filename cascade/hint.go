@@ -1,0 +1,93 @@
+package cascade
+
+import (
+	"context"
+	"time"
+
+	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/load"
+	"cascadekv/cascade/policy"
+	"cascadekv/cascade/residency"
+)
+
+// Hint is what a client declares of how a chain will be used. Nothing needs it, and a wrong one costs little.
+type Hint struct {
+	Shared int           // leading keys of a prompt that many conversations share
+	Due    time.Duration // until the chain is asked for next; 0: not known
+	Soon   bool          // it is asked for at once: Due does not count
+}
+
+// soonBytes bounds what a hint brings up from this rank's own files.
+const soonBytes = 64 << 20
+
+// Declare takes in what is declared of a chain of keys, head first, and returns how many of them have blocks on
+// this rank: only those are reached. What is asked for soon is on its way into memory when it returns, or its
+// first blocks are, as with Probe. It is no access, and leases nothing.
+func Declare(ctx context.Context, s *Store, ns string, keys []string, h Hint) (reached int) {
+	if h.Soon {
+		h.Due = 1
+		lookUp(ctx, s, ns, keys).prefetch(s, len(keys))
+	}
+	var cold []*residency.Block
+	for end := len(keys); end > 0; { // so that the head is the youngest
+		at := (end - 1) / residency.LookStep * residency.LookStep
+		some := declareSome(s, ns, keys[at:end], policy.Request{Shared: h.Shared - at, Due: h.Due})
+		reached += len(some)
+		cold = append(some, cold...)
+		end = at
+	}
+	if h.Soon {
+		bringUp(s, cold)
+	}
+	return reached
+}
+
+// declareSome passes the policies what is declared of some keys, and returns the blocks of those that have any.
+func declareSome(s *Store, ns string, keys []string, hint policy.Request) (reached []*residency.Block) {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	shared := 0
+	for i, k := range keys {
+		n := residency.VisibleLocked(s.state, ns, k)
+		if n == nil {
+			continue
+		}
+		if i < hint.Shared {
+			shared++
+		}
+		s.state.Requests.MentionLocked(residency.BlockOf(n))
+		reached = append(reached, residency.BlockOf(n))
+	}
+	hint.Shared = shared
+	s.state.Requests.HintLocked(hint)
+	return reached
+}
+
+// bringUp starts to bring into memory what is in this rank's own files alone, as far as the policy lets it in: the
+// first soonBytes of it.
+func bringUp(s *Store, blocks []*residency.Block) {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	var fresh, all []*load.Fetch
+	for room := int64(soonBytes); len(blocks) > 0 && room > 0; blocks = blocks[1:] {
+		if b := blocks[0]; !b.InAny() {
+			if f := s.load.JoinColdLocked(b, nil, eviction.CopyOnly, &fresh); f != nil {
+				all = append(all, f)
+				room -= b.Info.Size
+			}
+		}
+	}
+	s.load.StartLocked(fresh)
+	if len(all) == 0 {
+		return
+	}
+	s.state.Workers.Go(func() { // nobody waits for it
+		ctx, cancel := s.state.UntilFetched(context.Background())
+		defer cancel()
+		for _, f := range all {
+			if v := s.load.Await(ctx, f); v != nil {
+				v.Release()
+			}
+		}
+	})
+}
