@@ -226,6 +226,9 @@ class AsyncClient(Session[AsyncLink]):
             return Advice(*found, found[0])
         return await self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
 
+    async def hint(self, ns: str, keys: Sequence[bytes | str], *, shared: int = 0, due: float | None = None) -> int:
+        return await self._run(lambda s: ops.hint(s, ns, keys, shared, due), 0)
+
     async def get(self, ns: str, key: bytes | str) -> bytes | None:
         index = self._index or await self._new_index()
         if index is not None:

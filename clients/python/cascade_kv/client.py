@@ -204,6 +204,14 @@ class Client(Session[Link]):
             return Advice(*found, found[0])
         return self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
 
+    def hint(self, ns: str, keys: Sequence[bytes | str], *, shared: int = 0, due: float | None = None) -> int:
+        """Declares how a chain, head first, will be used; the rank learns what such hints are worth, and needs none.
+
+        shared: so many leading keys belong to a prompt of many conversations. due: the chain is asked for next in so many seconds; 0: soon, and
+        what is not in memory is fetched. Returns of how many keys the rank has blocks.
+        """
+        return self._run(lambda s: ops.hint(s, ns, keys, shared, due), 0)
+
     # Values.
 
     def get(self, ns: str, key: bytes | str) -> bytes | None:

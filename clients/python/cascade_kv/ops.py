@@ -34,6 +34,7 @@ BUDGET: Final = 3 << 20
 MAX_KEY: Final = 1024
 MAX_BLOCK_US: Final = 3_600_000_000  # that a client may say that a block takes to compute
 MAX_WAIT_MS: Final = 5000
+MAX_DUE_MS: Final = 86_400_000
 NO_REGION: Final = "has no region"  # in the error line for a region that the rank does not know
 NO_COMMAND: Final = "unknown command"  # in that for a command that the rank does not serve
 LAYOUT: Final = "CASCADE.LAYOUT"
@@ -151,6 +152,25 @@ def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float | None) 
             raise
     found = yield from probe(state, ns, keys)
     return Advice(found.hits, found.bytes, found.tiers, found.hits)
+
+
+def hint(state: LinkState, ns: Word, keys: Keys, shared: int, due: float | None) -> Op[int]:
+    """A rank that takes no hints is of another version."""
+    reached = 0
+    wait = [] if due is None else ["DUE", str(min(max(round(due * 1000), 0), MAX_DUE_MS))]
+    for a, b in batches(keys):
+        of = min(max(shared - a, 0), b - a)
+        options = (["SHARED", str(of)] if of else []) + wait
+        if not options:
+            break
+        try:
+            request = head(3 + len(options) + b - a) + words("CASCADE.HINT", ns, *options, "KEYS") + keys_bytes(keys[a:b])
+            reached += integer((yield Request(request)))
+        except Refused as e:
+            if NO_COMMAND not in str(e):
+                raise
+            break
+    return reached
 
 
 def _chain(prefix: bytes, before: int, keys: Keys) -> Op[Advice]:

@@ -49,6 +49,7 @@ LOOKUP_TIMEOUT = 0.5
 JOB_TIMEOUT = 2.0
 # How long what a look-up said holds for its request. The scheduler asks again in every step while a request waits.
 LOOKUP_SECONDS = 0.05
+SHARED_TOKENS, DUE_SECONDS = "cascade_shared_tokens", "cascade_due_seconds"  # in a request's kv_transfer_params
 # Jobs that may be under way. The rank takes 1024 of a connection; past this many, more would only wait.
 MAX_JOBS = 512
 # A lost connection is told by done(), not by the eventfd. So done() is asked now and then without a signal.
@@ -225,6 +226,13 @@ class CascadeTier(SecondaryTierManager):
     @_contained(lambda: None)
     def on_request_finished(self, req_context: Any) -> None:
         self._requests.pop(req_context.req_id, None)
+        shared, due = _hints(req_context)
+        if self._region is None or shared <= 0 and due is None:
+            return
+        chunks = _chunks(req_context)
+        for group in {k[-4:] for k in chunks}:
+            keys = [k for k in chunks if k[-4:] == group]
+            self._asker.hint(self._ns, [bytes(k) for k in keys], shared=sum(chunks[k] <= shared for k in keys), due=due)
 
     # Jobs
 
@@ -419,6 +427,15 @@ class CascadeTier(SecondaryTierManager):
 def _chunks(req_context: Any) -> dict[bytes, int]:
     """Chunks of the request and the token at which each ends, in order, as the scheduler has noted them."""
     return getattr(req_context, "_offload_key_positions", None) or {}
+
+
+def _hints(req_context: Any) -> tuple[int, float | None]:
+    """What whoever sent the request knows of its prompt: leading tokens that many share, and seconds to the next one that continues it."""
+    params = getattr(req_context, "kv_transfer_params", None) or {}
+    shared, due = params.get(SHARED_TOKENS), params.get(DUE_SECONDS)
+    if not isinstance(due, int | float) or not 0 <= due < float("inf"):
+        due = None
+    return shared if isinstance(shared, int) else 0, due
 
 
 def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:

@@ -69,6 +69,20 @@ class Tier(unittest.TestCase):
         self.assertEqual(result.transfer_bytes, n * ROW)
         return keys, context
 
+    def test_hints_of_a_request(self):
+        """What a request's sender knows reaches the rank when the request ends, chunk by chunk; nonsense does not."""
+        keys, context = self.keys(4)
+        self.job(keys, range(4), context)
+        self.assertTrue(self.results())
+        told = []
+        self.tier._asker.hint = lambda ns, keys, **what: told.append((ns, keys, what))
+        for params, want in (({"cascade_shared_tokens": 40, "cascade_due_seconds": 30}, {"shared": 2, "due": 30.0}), ({"cascade_due_seconds": 0}, {"shared": 0, "due": 0.0}),
+                             ({"cascade_shared_tokens": "x", "cascade_due_seconds": float("nan")}, None), ({"cascade_due_seconds": -1}, None), (None, None)):
+            told.clear()
+            context.kv_transfer_params = params
+            self.tier.on_request_finished(context)
+            self.assertEqual(told, [] if want is None else [(self.tier._ns, [bytes(k) for k in keys], want)], params)
+
     def test_what_was_stored_is_found_and_loaded(self):
         keys, context = self.keys(4)
         self.assertEqual([self.tier.lookup(k, context) for k in keys], [LookupResult.MISS] * 4)
