@@ -17,14 +17,24 @@ func learn(m *residency.Level, took time.Duration) {
 }
 
 // twoCopies is a chain that one rank has in its cold tier alone, and another in memory.
-func twoCopies(t *testing.T, cold time.Duration) (j *job, keys []string) {
+// spilled: the catalogue alone knows of the cold tier's.
+func twoCopies(t *testing.T, cold time.Duration, spilled bool) (j *job, keys []string) {
 	t.Helper()
-	j = &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
+	j = &job{t: t, dir: t.TempDir(), segmentBytes: 128 << 10}
+	if spilled {
+		j.local = t.TempDir()
+	}
 	j.open(2, 16<<20)
 	a, b := j.ranks[0], j.ranks[1]
 	for i := range 8 {
 		keys = append(keys, fmt.Sprint("k", i))
 		a.putKey(t, keys[i], data(uint64(i), 64<<10))
+	}
+	for i := range 16 { // more files, so that those of the chain are no more written to
+		if spilled {
+			j.drainAll(0)
+			a.putKey(t, fmt.Sprint("more", i), data(uint64(100+i), 64<<10))
+		}
 	}
 	j.drainAll(0)
 	views, err := b.GetBatch(t.Context(), "ns", keys, Resident)
@@ -36,6 +46,17 @@ func twoCopies(t *testing.T, cold time.Duration) (j *job, keys []string) {
 	}
 	j.settle()
 	a.dropMemory(t)
+	if spilled {
+		a.space.SpillAll(t.Context())
+		for i := range keys {
+			a.state.Mu.Lock()
+			b := a.state.Mu.Blocks[idOf(data(uint64(i), 64<<10))]
+			a.state.Mu.Unlock()
+			if b != nil {
+				t.Fatalf("block %d is not spilled", i)
+			}
+		}
+	}
 	j.settle()
 	a.state.Cold.Files = slowFiles{a.state.Cold.Files, cold}
 	learn(a.state.Cold, cold)
@@ -65,14 +86,17 @@ func (r *jobRank) wantChain(t *testing.T, keys []string, tier string) {
 // where a get reads it from, and that is the faster one.
 func TestTheFastestCopyOfAChain(t *testing.T) {
 	for name, c := range map[string]struct {
-		cold time.Duration
-		tier func(*jobRank) string
+		cold    time.Duration
+		tier    func(*jobRank) string
+		spilled bool
 	}{
-		"slow": {300 * time.Millisecond, func(*jobRank) string { return RemoteTier }},
-		"fast": {10 * time.Microsecond, func(r *jobRank) string { return r.state.ColdName() }},
+		"slow":         {300 * time.Millisecond, func(*jobRank) string { return RemoteTier }, false},
+		"fast":         {10 * time.Microsecond, func(r *jobRank) string { return r.state.ColdName() }, false},
+		"slow spilled": {300 * time.Millisecond, func(*jobRank) string { return RemoteTier }, true},
+		"fast spilled": {10 * time.Microsecond, func(r *jobRank) string { return r.state.ColdName() }, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, keys := twoCopies(t, c.cold)
+			j, keys := twoCopies(t, c.cold, c.spilled)
 			a, tier := j.ranks[0], c.tier(j.ranks[0])
 			lookups := a.node.Stats().Lookups
 			p := lookUp(t.Context(), a.Store, "ns", keys).res
@@ -93,17 +117,19 @@ func TestTheFastestCopyGoes(t *testing.T) {
 		"known":   func(j *job) { j.die(1) },
 		"unknown": func(j *job) { j.world.Kill(1) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			j, keys := twoCopies(t, 100*time.Millisecond)
-			end(j)
-			j.ranks[0].wantChain(t, keys, j.ranks[0].state.ColdName())
-		})
+		for _, spilled := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " spilled ", spilled), func(t *testing.T) {
+				j, keys := twoCopies(t, 100*time.Millisecond, spilled)
+				end(j)
+				j.ranks[0].wantChain(t, keys, j.ranks[0].state.ColdName())
+			})
+		}
 	}
 }
 
 // TestTheFastestCopyGoesMidway: the owner dies between its home's answer and the read.
 func TestTheFastestCopyGoesMidway(t *testing.T) {
-	j, keys := twoCopies(t, 100*time.Millisecond)
+	j, keys := twoCopies(t, 100*time.Millisecond, false)
 	a := j.ranks[0]
 	release := a.load.HoldReads()
 	done := make(chan struct{})

@@ -57,6 +57,7 @@ func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
 	}
 	cached := c.cached(s)
 	c.askNearer(ctx, s, cached)
+	c.askNearerCatalogued(ctx, s, cached)
 	for i, level := range estimate.Fastest(cached, linesOf(s)) {
 		c.res.add(tierOf(s, c.here[i].tier, level), cached[i].Bytes)
 	}
@@ -117,6 +118,33 @@ func (c *chain) askNearer(ctx context.Context, s *Store, cached []estimate.Copie
 	for j, copies := range s.others.InMemory(ctx, c.ns, keys, s.here.infos(c.ns, keys)) {
 		if copies != nil {
 			cached[at[j]].Levels |= 1 << fromRemote
+		}
+	}
+}
+
+// askNearerCatalogued is askNearer of what the catalogue has, by the same rule as the get of all of it.
+func (c *chain) askNearerCatalogued(ctx context.Context, s *Store, cached []estimate.Copies) {
+	var keys []string
+	var at, hit []int
+	bytes, hits := int64(0), 0
+	for i := range cached {
+		if c.here[i].tier != "" {
+			continue
+		}
+		if c.hits[hits].Copies == nil || others.FromCatalogue(c.hits[hits].Copies) {
+			keys, at, hit, bytes = append(keys, strings.Clone(c.keys[i])), append(at, i), append(hit, hits), bytes+cached[i].Bytes
+		}
+		hits++
+	}
+	if !s.others.PaysToAsk(bytes) {
+		return
+	}
+	found := s.others.CataloguedUnasked(c.ns, keys)
+	s.others.AddNearer(ctx, c.ns, keys, found)
+	for j, copies := range found {
+		if copies != nil && !others.FromCatalogue(copies) {
+			cached[at[j]].Levels |= 1 << fromRemote
+			c.hits[hit[j]].Copies = copies
 		}
 	}
 }

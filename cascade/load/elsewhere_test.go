@@ -324,6 +324,7 @@ func TestMovedBlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRank(t)
+			takes(r.Cold, 300*time.Microsecond, 0) // too fast for a question to pay
 			r.files.segments["merged"] = p
 			c.first(r)
 			r.files.missing = func(string) { c.moved(r) }
@@ -345,6 +346,7 @@ func TestBlocksThatMoveOn(t *testing.T) {
 	for name, more := range map[string]bool{"nowhere": false, "on and on": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRank(t)
+			takes(r.Cold, 300*time.Microsecond, 0)
 			p := parttest.Data(1, size)
 			r.known.Hold(named("a", 5), p)
 			moves := 0

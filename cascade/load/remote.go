@@ -74,6 +74,7 @@ func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing,
 		wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
 	}
 	found := ld.others.Located(ctx, ns, wanted)
+	ld.others.AddNearer(ctx, ns, wanted, found)
 	if err := ctx.Err(); err != nil {
 		ld.state.Count.Losses.AddError(residency.StepLookup, err, unlocated(found))
 	}
@@ -395,6 +396,9 @@ func (ld *Loader) staysLocked(f *Fetch) bool {
 // lies there since now.
 func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
 	st := f.copies[0]
+	if i := slices.IndexFunc(f.copies, isCatalogued); i >= 0 {
+		st = f.copies[i] // wherever the bytes were read
+	}
 	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
 		if residency.BlockOf(n).In(ld.state.Last().Index) {
 			b = residency.BlockOf(n)
@@ -409,7 +413,7 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 	if b = ld.state.FoundLocked(info); b == nil {
 		return nil, false, nil
 	}
-	catalogued := others.FromCatalogue(f.copies)
+	catalogued := isCatalogued(st)
 	if catalogued && len(b.Names()) == 0 && !b.Cold {
 		b.From = st.Segment
 	}
@@ -432,6 +436,11 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 		ld.state.Count.Stats.Replicas++
 	}
 	return b, fresh, nil
+}
+
+// isCatalogued reports whether a copy is one of the catalogue's.
+func isCatalogued(st directory.Statement) bool {
+	return others.FromCatalogue([]directory.Statement{st})
 }
 
 // landLocked serves a block that is not kept in memory. If it is prefetched, it stays

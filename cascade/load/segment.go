@@ -73,7 +73,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
 			ld.state.Cold.Damaged.Add(at.Path, at.Offset)
-			if others.FromCatalogue(copies) {
+			if isCatalogued(st) {
 				ld.others.LostSegment(ctx, &st, err)
 				continue
 			}

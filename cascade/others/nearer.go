@@ -23,6 +23,27 @@ func (x *Exchange) PaysToAsk(bytes int64) bool {
 	return estimate.Pays(x.state.Cold.Line(), x.state.Remote.Line(), bytes, odds)
 }
 
+// AddNearer adds other ranks' memory to the copies of blocks that the catalogue alone has, of what was found of
+// some keys, where it pays to ask for that.
+func (x *Exchange) AddNearer(ctx context.Context, ns string, keys []string, found [][]directory.Statement) {
+	var ask []string
+	var infos []block.Info
+	var at []int
+	bytes := int64(0)
+	for i, copies := range found {
+		if copies != nil && FromCatalogue(copies) {
+			ask, infos, at = append(ask, keys[i]), append(infos, copies[0].Info), append(at, i)
+			bytes += copies[0].Info.Size
+		}
+	}
+	if !x.PaysToAsk(bytes) {
+		return
+	}
+	for j, nearer := range x.InMemory(ctx, ns, ask, infos) {
+		found[at[j]] = append(nearer, found[at[j]]...)
+	}
+}
+
 // InMemory returns which other ranks have blocks in memory that the cold tier of this one has, in
 // parallel to keys by which they ask for them: nil for those of which no such rank is known. It
 // waits no longer than the cold tier is expected to take, but leastAsk.
