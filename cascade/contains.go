@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"bytes"
 	"context"
 
 	"cascadekv/cascade/load"
@@ -10,7 +11,8 @@ import (
 )
 
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
-// is asked for elsewhere in one batch. The keys are only read.
+// is asked for elsewhere in one batch. Several keys are those of one chain, head first: with the
+// first of its blocks that is then got or put, all of them count as asked for, as after Probe. The keys are only read.
 func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []bool {
 	found := make([]bool, len(keys))
 	if s.here.unanswered(ctx, len(keys)) {
@@ -38,8 +40,20 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 		prefetchLeading(s, ns, found, ask, places, located)
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
-	missed(s.state, ns, keys, found, missing)
+	if missing > 0 && len(keys) > 1 {
+		missed(s.state, ns, keys, found, missing)
+		s.state.Requests.LookedUp(ns, copied(keys[:min(len(keys), residency.LookStep)])) // what is all here is passed as it is got
+	}
 	return found
+}
+
+// copied returns keys of its own.
+func copied(keys [][]byte) []string {
+	text, all := string(bytes.Join(keys, nil)), make([]string, len(keys))
+	for i, key := range keys {
+		all[i], text = text[:len(key)], text[len(key):]
+	}
+	return all
 }
 
 // prefetchLeading starts to bring here what others have of the keys before the first that is nowhere: an

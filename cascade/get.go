@@ -120,8 +120,9 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		return nil, nil, err
 	}
 	var fresh []*load.Fetch
+	left := residency.LookStep
 	for i, key := range keys {
-		looked := s.state.Requests.LookedLocked(ns, key)
+		looked := s.state.Requests.LookedLocked(ns, key, &left)
 		n := residency.VisibleLocked(s.state, ns, key)
 		if n == nil {
 			if !looked {

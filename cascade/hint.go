@@ -17,8 +17,12 @@ type Hint struct {
 	Soon   bool          // it is asked for at once: Due does not count
 }
 
-// soonBytes bounds what a hint brings up from this rank's own files.
-const soonBytes = 64 << 20
+// soonBlocks and soonBytes bound what hints have on its way from this rank's own files at once, all together:
+// gets wait behind it for their turn to read.
+const (
+	soonBlocks = 32
+	soonBytes  = 64 << 20
+)
 
 // Declare takes in what is declared of a chain of keys, head first, and returns how many of them have blocks on
 // this rank: only those are reached. What is asked for soon is on its way into memory when it returns, or its
@@ -63,18 +67,33 @@ func declareSome(s *Store, ns string, keys []string, hint policy.Request) (reach
 	return reached
 }
 
-// bringUp starts to bring into memory what is in this rank's own files alone, as far as the policy lets it in: the
-// first soonBytes of it.
+// soon is what all hints together have on its way from this rank's own files. Guarded by State.Mu.
+type soon struct {
+	blocks int
+	bytes  int64
+}
+
+func (q *soon) add(blocks int, bytes int64) {
+	q.blocks += blocks
+	q.bytes += bytes
+}
+
+// bringUp starts to bring into memory what is in this rank's own files alone, as far as the policy lets it in, and
+// until as much is on its way as hints may have.
 func bringUp(s *Store, blocks []*residency.Block) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	var fresh, all []*load.Fetch
-	for room := int64(soonBytes); len(blocks) > 0 && room > 0; blocks = blocks[1:] {
-		if b := blocks[0]; !b.InAny() {
-			if f := s.load.JoinColdLocked(b, nil, eviction.CopyOnly, &fresh); f != nil {
-				all = append(all, f)
-				room -= b.Info.Size
-			}
+	var taken soon
+	for ; len(blocks) > 0 && s.soon.blocks < soonBlocks && s.soon.bytes < soonBytes; blocks = blocks[1:] {
+		b := blocks[0]
+		if b.InAny() || b.Loading { // it is here, or on its way
+			continue
+		}
+		if f := s.load.JoinColdLocked(b, nil, eviction.CopyOnly, &fresh); f != nil {
+			all = append(all, f)
+			s.soon.add(1, b.Info.Size)
+			taken.add(1, b.Info.Size)
 		}
 	}
 	s.load.StartLocked(fresh)
@@ -89,5 +108,8 @@ func bringUp(s *Store, blocks []*residency.Block) {
 				v.Release()
 			}
 		}
+		s.state.Mu.Lock()
+		defer s.state.Mu.Unlock()
+		s.soon.add(-taken.blocks, -taken.bytes)
 	})
 }

@@ -1,10 +1,13 @@
 package cascade
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/tiers"
 )
 
 // TestDeclare: what is declared reaches the policy of the blocks that are here, is no access, and a later use takes
@@ -81,4 +84,45 @@ func TestDeclareSoon(t *testing.T) {
 	if got := here(); got != n {
 		t.Errorf("%d blocks are in memory, want %d", got, n)
 	}
+}
+
+// However many chains are declared to be asked for soon, little of them is on its way at once: gets
+// wait behind it.
+func TestDeclareSoonHasABound(t *testing.T) {
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
+	j.open(1, 16<<20)
+	a := j.ranks[0]
+	keys := keysOf(t, a, 2*soonBlocks)
+	j.drainAll(0)
+	a.dropMemory(t)
+	release := make(chan struct{})
+	a.state.Cold.Files = heldFiles{a.state.Cold.Files, release}
+	for _, key := range keys {
+		Declare(t.Context(), a.Store, "ns", []string{key}, Hint{Soon: true})
+	}
+	coming := func() soon {
+		a.state.Mu.Lock()
+		defer a.state.Mu.Unlock()
+		return a.soon
+	}
+	if got := coming(); got.blocks != soonBlocks || got.bytes != soonBlocks*64<<10 {
+		t.Errorf("%+v is on its way", got)
+	}
+	close(release)
+	for end := time.Now().Add(time.Minute); coming() != (soon{}); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v is still on its way", coming())
+		}
+	}
+}
+
+// heldFiles reads once release is closed.
+type heldFiles struct {
+	tiers.Files
+	release chan struct{}
+}
+
+func (f heldFiles) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
+	<-f.release
+	return f.Files.ReadBatch(ctx, reads)
 }

@@ -26,7 +26,7 @@ func (p *chains) Access(r *policy.Request) {
 	p.Policy.Access(r)
 }
 
-// What an engine asks for by a probe is one request of the policy, with what is missing, however
+// What an engine asks for by a probe, or by CONTAINS, is one request of the policy, with what is missing, however
 // it gets and puts its blocks: together, in pieces, or one by one. Of what is not here at all it
 // is passed before the first block enters.
 func TestAProbeIsOneRequest(t *testing.T) {
@@ -36,7 +36,9 @@ func TestAProbeIsOneRequest(t *testing.T) {
 		keys[i] = fmt.Sprint(i)
 		want = append(want, residency.Fingerprint("ns", keys[i]))
 	}
-	for name, pieces := range map[string][]int{"together": {4}, "in pieces": {2, 2}, "one by one": {1, 1, 1, 1}, "nothing is there": nil, "fewer than advised": {1}} {
+	for name, pieces := range map[string][]int{
+		"together": {4}, "in pieces": {2, 2}, "one by one": {1, 1, 1, 1}, "nothing is there": nil, "fewer than advised": {1}, "by CONTAINS": {4},
+	} {
 		t.Run(name, func(t *testing.T) {
 			got := &chains{}
 			r := newRig(t, 8<<20, false, func(o *Options) {
@@ -59,7 +61,24 @@ func TestAProbeIsOneRequest(t *testing.T) {
 				r.put(Entry{Namespace: "ns", Key: keys[i], Parent: parent(i)}, []byte(keys[i]))
 			}
 			got.asked = nil
-			if hits := r.Probe(t.Context(), "ns", keys).Hits; hits != stored || len(got.asked) != 0 {
+			hits := 0
+			if name != "by CONTAINS" {
+				hits = r.Probe(t.Context(), "ns", keys).Hits
+			} else {
+				asked := make([][]byte, len(keys))
+				for i, key := range keys {
+					asked[i] = []byte(key)
+				}
+				for _, is := range r.ContainsBatch(t.Context(), "ns", asked) {
+					if is {
+						hits++
+					}
+				}
+				for _, key := range asked {
+					clear(key) // it is the client's again
+				}
+			}
+			if hits != stored || len(got.asked) != 0 {
 				t.Fatalf("%d hits; asked for: %v", hits, got.asked)
 			}
 			at := 0

@@ -318,7 +318,8 @@ func (st *Stage) commitLocked(e *Entry, fresh *residency.Block, elsewhere bool) 
 		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
-	s.state.Requests.LookedLocked(e.Namespace, e.Key)
+	left := residency.LookStep
+	s.state.Requests.LookedLocked(e.Namespace, e.Key, &left)
 	if !st.mem.Policy.Admit(s.state.Clock(), s.metaOfEntryLocked(e, fresh)) {
 		s.state.Count.Stats.Rejected++
 		return nil, false, fmt.Errorf("%w: %w of tier %s", ErrNoRoom, errNotAdmitted, st.mem.Stats.Name)

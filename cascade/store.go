@@ -45,6 +45,7 @@ type Store struct {
 	layouts  *layouts.Book
 	here     Here
 	claims   Claims
+	soon     soon             // guarded by state.Mu
 	limited  loglimit.Limiter // of lines that clients cause
 	stop     context.CancelFunc
 }

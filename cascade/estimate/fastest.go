@@ -19,12 +19,13 @@ func Fastest(chain []Copies, lines []Line) []int {
 		for ; to < len(chain) && chain[to].Levels == chain[from].Levels; to++ {
 			bytes += chain[to].Bytes
 		}
-		chosen, soonest := 0, int64(math.MaxInt64)
+		chosen, soonest := -1, int64(math.MaxInt64)
 		for i, l := range lines {
-			if t := int64(l.Time(loads[i] + bytes)); chain[from].Levels&(1<<i) != 0 && t < soonest {
+			if t := int64(l.Time(loads[i] + bytes)); chain[from].Levels&(1<<i) != 0 && (chosen < 0 || t < soonest) {
 				chosen, soonest = i, t
 			}
 		}
+		chosen = max(chosen, 0)
 		loads[chosen] += bytes
 		for ; from < to; from++ {
 			levels[from] = chosen

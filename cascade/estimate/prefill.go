@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -110,18 +111,18 @@ func (p *Prefills) Stored(now time.Duration, key uint64) {
 	if now-m.at > prefillFor || w.blocks <= m.blocks {
 		return
 	}
-	if m.blocks == 0 && !p.countLocked(m) {
-		return
+	if m.blocks == 0 {
+		p.countLocked(m)
 	}
 	m.blocks, m.took = w.blocks, now-m.at
 }
 
 // countLocked counts a chain among those of its namespace.
-func (p *Prefills) countLocked(m *missed) bool {
+func (p *Prefills) countLocked(m *missed) {
 	s := p.spaces[m.space]
 	if s == nil {
 		if len(p.spaces) == prefillSpaces {
-			return false
+			p.forgetOldestLocked()
 		}
 		s = &prefill{}
 		p.spaces[m.space] = s
@@ -129,7 +130,17 @@ func (p *Prefills) countLocked(m *missed) bool {
 	if s.runs = append(s.runs, m); len(s.runs) > prefillRuns {
 		s.runs = slices.Delete(s.runs, 0, 1)
 	}
-	return true
+}
+
+// forgetOldestLocked forgets the namespace of which nothing was learned for the longest time.
+func (p *Prefills) forgetOldestLocked() {
+	oldest, at := "", time.Duration(math.MaxInt64)
+	for space, s := range p.spaces {
+		if last := s.runs[len(s.runs)-1].at; last < at {
+			oldest, at = space, last
+		}
+	}
+	delete(p.spaces, oldest)
 }
 
 // PerBlock is how long computing a block of a namespace takes; 0: not known.

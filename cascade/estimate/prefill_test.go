@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -136,5 +137,26 @@ func TestPrefillIsBounded(t *testing.T) {
 	}
 	if len(e.spaces) > prefillSpaces {
 		t.Errorf("%d namespaces", len(e.spaces))
+	}
+}
+
+// Of more namespaces than are kept, the newest are known.
+func TestPrefillOfNewNamespaces(t *testing.T) {
+	var p Prefills
+	now := time.Duration(0)
+	run := func(space string, base uint64) {
+		for i := range uint64(leastRuns) {
+			now += time.Second
+			key := func(n int) uint64 { return base + 10*i + uint64(n) }
+			p.Missed(now, space, 2, key)
+			p.Stored(now+20*time.Millisecond, key(1))
+		}
+	}
+	for i := range uint64(prefillSpaces) {
+		run(fmt.Sprint("old", i), 1000*(i+1))
+	}
+	run("new", 1)
+	if first, last, newest := p.PerBlock("old0"), p.PerBlock("old255"), p.PerBlock("new"); first != 0 || last != 10*time.Millisecond || newest != 10*time.Millisecond {
+		t.Errorf("learned %v, %v and %v", first, last, newest)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/stack"
@@ -172,10 +173,10 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
 	cold, bytes := ld.state.Cold, int64(0)
 	for _, f := range part {
-		if f.block == nil {
-			bytes += f.copies[0].Segment.Stored
-		} else {
+		if f.block != nil {
 			bytes += cold.Files.StoredSize(f.info)
+		} else if at := others.SegmentOf(ld.state, f.copies); at != nil {
+			bytes += at.Stored
 		}
 	}
 	if part[0].price != eviction.AnyBlock {

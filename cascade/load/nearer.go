@@ -117,7 +117,7 @@ func turnsToFiles(ld *Loader, f *Fetch) bool {
 	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	if f.filesFirst || f.block == nil && len(below) == 0 {
+	if f.filesFirst || f.block == nil && (len(below) == 0 || others.OutdatedLocked(ld.others, below)) {
 		return false
 	}
 	f.copies, f.filesFirst, f.away = below, true, false

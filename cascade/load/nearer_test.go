@@ -1,12 +1,14 @@
 package load
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/testing/parttest"
@@ -175,4 +177,41 @@ func TestOthersAreAskedSeldom(t *testing.T) {
 		t.Errorf("others were asked %d times of 50", n)
 	}
 	r.idle()
+}
+
+// locating calls fn whenever other ranks were asked where something is.
+type locating struct {
+	others.Peers
+	fn func()
+}
+
+func (l locating) Locate(ctx context.Context, ns string, keys []string) [][]directory.Statement {
+	found := l.Peers.Locate(ctx, ns, keys)
+	l.fn()
+	return found
+}
+
+// A name that is deleted while others are asked for a nearer copy does not come back.
+func TestDeletedWhileOthersAreAsked(t *testing.T) {
+	r := newRank(t)
+	takes(r.Cold, 50*time.Millisecond, 0)
+	p := parttest.Data(1, size)
+	r.known.Hold(named("a", 5), p)
+	r.files.segments["a"] = p
+	r.peers.Hold(named("a", 5), p, true, nil)
+	r.Loader.others.Peers = locating{r.peers, func() {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		r.Loader.others.InvalidateLocked(residency.NameID{NS: "ns", Key: "a"}, 100)
+	}}
+	for _, v := range r.get(t.Context(), true, "a") {
+		if v != nil {
+			t.Errorf("it is served from %s", v.Tier())
+			v.Release()
+		}
+	}
+	r.Workers.Wait()
+	if r.Block("a") != nil {
+		t.Error("it is here again")
+	}
 }

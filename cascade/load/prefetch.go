@@ -115,7 +115,7 @@ func (ld *Loader) prefetchEndsLocked() bool {
 // StartLocked have, unless the block is on its way or here, or is not what it was.
 func (ld *Loader) prefetchLocked(a *Prefetch, i int, copies []directory.Statement, fresh *[]*Fetch) {
 	id := a.name(i)
-	if others.FromCatalogue(copies) && ld.others.InvalidLocked(&copies[0].Name) || ld.guarded.fetches[source{name: id}] != nil || residency.VisibleLocked(ld.state, id.NS, id.Key) != nil {
+	if others.OutdatedLocked(ld.others, copies) || ld.guarded.fetches[source{name: id}] != nil || residency.VisibleLocked(ld.state, id.NS, id.Key) != nil {
 		return
 	}
 	f := ld.newRemoteLocked(id, copies, false, fresh)

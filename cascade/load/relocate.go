@@ -52,7 +52,7 @@ func relocateSome(ld *Loader, ask []ended) (over []ended) {
 	defer ld.state.Mu.Unlock()
 	for i, e := range ask {
 		copies := slices.DeleteFunc(found[i], e.f.triedLocked)
-		if len(copies) == 0 || ld.state.Mu.Closed || others.FromCatalogue(copies) && ld.others.InvalidLocked(&copies[0].Name) {
+		if len(copies) == 0 || ld.state.Mu.Closed || others.OutdatedLocked(ld.others, copies) {
 			over = append(over, e)
 			continue
 		}

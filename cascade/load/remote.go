@@ -81,7 +81,7 @@ func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing,
 	var fresh []*Fetch
 	ld.state.Mu.Lock()
 	for a, j := range ask {
-		if found[a] == nil || ld.state.Mu.Closed || others.FromCatalogue(found[a]) && ld.others.InvalidLocked(&found[a][0].Name) {
+		if found[a] == nil || ld.state.Mu.Closed || others.OutdatedLocked(ld.others, found[a]) {
 			continue
 		}
 		id := residency.NameID{NS: ns, Key: wanted[a]}

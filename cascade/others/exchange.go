@@ -2,6 +2,7 @@ package others
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 
 	"cascadekv/cascade/estimate"
@@ -9,6 +10,7 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
 	"cascadekv/cascade/writeback"
+	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/internal/locks"
 	"cascadekv/tiers"
@@ -90,4 +92,12 @@ func (x *Exchange) SweepLocked() {
 func (x *Exchange) InvalidLocked(n *block.Name) bool {
 	x.state.Mu.AssertHeld()
 	return x.guarded.tombstones.Has(n)
+}
+
+// OutdatedLocked reports whether one of a block's copies is the catalogue's, and its name was invalidated
+// since: then none of them may be read for that name.
+func OutdatedLocked(x *Exchange, copies []directory.Statement) bool {
+	return slices.ContainsFunc(copies, func(st directory.Statement) bool {
+		return FromCatalogue([]directory.Statement{st}) && x.InvalidLocked(&st.Name)
+	})
 }

@@ -3,6 +3,7 @@ package residency
 import (
 	"cascadekv/cascade/names"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 	"cascadekv/internal/losslog"
 )
 
@@ -84,10 +85,10 @@ func (c *Counters) MissesLocked(ns string, n uint64) {
 }
 
 // SpaceLocked is the namespace ns, for counting; nil where that would be one
-// too many, for what asks may name any, and for directory.Contents.
+// too many, or too long, for what asks may name any, and for directory.Contents.
 func (c *Counters) SpaceLocked(ns string) *names.Space {
 	c.state.Mu.AssertHeld()
-	if sp := c.state.Mu.Names.Space(ns); sp != nil || ns == directory.Contents || c.state.Mu.Names.SpaceCount() >= names.KeepSpaces {
+	if sp := c.state.Mu.Names.Space(ns); sp != nil || ns == directory.Contents || len(ns) > block.MaxKey || c.state.Mu.Names.SpaceCount() >= names.KeepSpaces {
 		return sp
 	}
 	return c.state.Mu.Names.AddSpace(ns)

@@ -116,15 +116,20 @@ func (l *lookups) take(ns, key string) *lookup {
 }
 
 // LookedLocked reports whether a block that is got, or is about to be put, is part of a request
-// that was passed to the policies, or is passed now, because it was looked up.
-func (q *Requests) LookedLocked(ns, key string) bool {
+// that was passed to the policies, or is passed now, because it was looked up. left is how many keys
+// may be passed before the mutex is released, LookStep at first: beyond that a look-up is forgotten.
+func (q *Requests) LookedLocked(ns, key string, left *int) bool {
 	q.state.Mu.AssertHeld()
 	one := q.lookups.take(ns, key)
 	if one == nil || q.state.Now().Sub(one.at) > lookupFor {
 		return false
 	}
 	keys := one.keys
-	if q.lookups.drop(one); len(keys) > 0 {
+	q.lookups.drop(one)
+	if *left -= len(keys); *left < 0 {
+		return false
+	}
+	if len(keys) > 0 {
 		q.chains, q.gathered = q.gathered, q.chains // one that has begun goes on
 		for _, key := range keys {
 			if n := VisibleLocked(q.state, ns, key); n != nil {

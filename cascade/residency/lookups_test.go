@@ -30,7 +30,8 @@ func watched(t *testing.T) (r *parttest.Rank, got *recorder, pass func(time.Dura
 func use(r *parttest.Rank, key string) bool {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	return r.Requests.LookedLocked("ns", key)
+	left := residency.LookStep
+	return r.Requests.LookedLocked("ns", key, &left)
 }
 
 // A look-up is one request of all its keys, with the first of them that is got or put, whatever
@@ -112,5 +113,45 @@ func TestLookUpsHaveABound(t *testing.T) {
 	got.requests = nil
 	if !use(r, "long5") || use(r, long[len(long)-1]) || len(got.requests) != 1 || len(got.requests[0].Chain) != residency.LookStep {
 		t.Errorf("%d requests of a long chain", len(got.requests))
+	}
+}
+
+// However many look-ups the keys of one get are of, no more than LookStep keys are passed while the
+// mutex is held.
+func TestLookUpsOfOneGetHaveABound(t *testing.T) {
+	r, got, _ := watched(t)
+	for i := range 3 {
+		chain := make([]string, residency.LookStep/2)
+		for at := range chain {
+			chain[at] = fmt.Sprint(i, "-", at)
+		}
+		r.Requests.LookedUp("ns", chain)
+	}
+	r.Mu.Lock()
+	left := residency.LookStep
+	for i := range 3 {
+		if is := r.Requests.LookedLocked("ns", fmt.Sprint(i, "-0"), &left); is != (i < 2) {
+			t.Errorf("chain %d is passed: %v", i, is)
+		}
+	}
+	r.Mu.Unlock()
+	if len(got.requests) != 2 {
+		t.Errorf("%d requests", len(got.requests))
+	}
+}
+
+// What nothing can be put in is not remembered, though anybody may look for it.
+func TestLongNamespacesAreNotKept(t *testing.T) {
+	r, _, _ := watched(t)
+	ns := strings.Repeat("n", 1<<20)
+	r.Mu.Lock()
+	spaces := r.Mu.Names.SpaceCount()
+	r.Mu.Unlock()
+	r.Count.Lookups(ns, 2, 0)
+	residency.Missed(r.State, ns, []string{"a", "b"})
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	if r.Mu.Names.SpaceCount() != spaces {
+		t.Error("it is remembered")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"cascadekv/cascade/inference"
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
 )
 
 // Requests is one request as the policies see it: its blocks in the order of each
@@ -98,6 +99,9 @@ func Fingerprint(ns, key string) uint64 {
 
 // Missed notes that the end of a chain was looked for and is not there: its keys, in order.
 func Missed[K inference.Text](s *State, ns string, keys []K) {
+	if len(ns) > block.MaxKey { // nothing can be put there, and who asks may name any
+		return
+	}
 	s.Requests.Prefills.Missed(s.Age(s.Now()), ns, len(keys), func(i int) uint64 { return Fingerprint(ns, string(keys[i])) })
 }
 

@@ -28,10 +28,14 @@ const fateBytes = 64 << 10
 
 func newFates() fates { return fates{log: losslog.New(fateBytes)} }
 
+// add remembers a name, unless the rank has a number that a loss has no room for.
 func (f *fates) add(hash uint64, owner fabric.Rank) {
+	if owner > math.MaxUint16 {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.log.Add(hash, losslog.Loss{Reason: losslog.RankDead, Where: uint16(min(owner, math.MaxUint16))})
+	f.log.Add(hash, losslog.Loss{Reason: losslog.RankDead, Where: uint16(owner)})
 }
 
 func (f *fates) of(hash uint64) (owner fabric.Rank, ok bool) {
