@@ -20,9 +20,12 @@ type Flow struct {
 	}
 }
 
-// flowPoll bounds how long Await sleeps before it looks whether requests left something, or the limit is
-// another.
-const flowPoll = 100 * time.Millisecond
+// flowPoll bounds how long Await sleeps before it looks whether requests left something, or the
+// limit is another. It sleeps for flowPause at least, as the clock may stand still or go back.
+const (
+	flowPoll  = 100 * time.Millisecond
+	flowPause = time.Millisecond
+)
 
 // Rate is the limit by now, 0 for none.
 func (f *Flow) Rate() int64 { return f.rate(f.state.Limits.Load()) }
@@ -49,7 +52,7 @@ func (f *Flow) Wait() time.Duration {
 }
 
 // Within counts bytes and waits its turn, if that is no longer than most; ErrOverBudget if
-// it is, and nothing is counted then. Other errors are those of ctx.
+// it is. Other errors are those of ctx. What fails counts nothing.
 func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) error {
 	f.mu.Lock()
 	now, rate := f.state.Now(), f.Rate()
@@ -64,7 +67,13 @@ func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) erro
 	case wait > most:
 		return ErrOverBudget
 	}
-	return sleep(ctx, wait)
+	err := sleep(ctx, wait)
+	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.mu.bucket.Return(f.state.Now(), f.Rate(), bytes)
+	}
+	return err
 }
 
 // Owe counts bytes that upkeep has moved, which requests do not wait for.
@@ -83,7 +92,7 @@ func (f *Flow) Await(ctx context.Context) error {
 		if wait == 0 {
 			return nil
 		}
-		if err := sleep(ctx, min(wait, flowPoll)); err != nil {
+		if err := sleep(ctx, max(flowPause, min(wait, flowPoll))); err != nil {
 			return err
 		}
 	}
