@@ -85,13 +85,12 @@ func newRigOver(t testing.TB, shmBytes int64, cold tiers.Files, change ...func(*
 		if err := <-served; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
-		for range 1000 { // the completer has a view of its own, for a moment
-			if r.store.Stats().Views == 0 {
-				break
-			}
+		n := r.store.Stats().Views
+		for i := 0; n != 0 && i < 1000; i++ { // the completer has a view of its own, now and then for a moment
 			time.Sleep(5 * time.Millisecond)
+			n = r.store.Stats().Views
 		}
-		if n := r.store.Stats().Views; n != 0 {
+		if n != 0 {
 			t.Errorf("%d views are left", n)
 		}
 		if err := r.store.Close(ctx); err != nil {
