@@ -31,11 +31,12 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 	use := t.catalogue.UseOf(files)
 	all := make([]tiers.SpilledFile, len(files))
 	for i, f := range files {
+		u := use[i]
 		// Withdrawals are all that keeps the directory of a run that has ended: the merge moves
 		// them to a file of this run, but for those that nothing needs.
-		bare := f.Earlier && f.Blocks == 0 && use[i].Names == 0
-		wasted := use[i].Stale >= staleShare || f.Crowds || bare
-		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Path: segment.Path(f.Part, f.Number), Bytes: f.Size, Blocks: f.Blocks, Names: use[i].Names, Wasted: wasted}
+		bare := f.Earlier && f.Blocks == 0 && u.Names == 0 && u.Stale == 0
+		wasted := u.Known && (u.Stale >= staleShare || f.Crowds || bare)
+		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Path: segment.Path(f.Part, f.Number), Bytes: f.Size, Blocks: f.Blocks, Names: u.Names, Wasted: wasted}
 	}
 	return all
 }
@@ -129,9 +130,17 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 	for i, e := range entries {
 		ids[i] = e.Info.ID
 	}
-	// Names that the index does not give now are found when their own files are read.
-	more, _ := t.catalogue.NamesOf(ids)
+	var more map[block.ID][]block.Name
+	unsure := t.catalogue.Whole(func() (err error) {
+		more, err = t.catalogue.NamesOf(ids)
+		return err
+	})
 	for _, e := range entries {
+		// Names that the index does not give now are found when their own files are read, and the
+		// block by the catalogue meanwhile: without a name it would be evicted.
+		if unsure != nil && len(e.Names) == 0 {
+			continue
+		}
 		if err := fn(withNames(e, more[e.Info.ID])); err != nil {
 			return err
 		}

@@ -96,7 +96,7 @@ type Files interface {
 
 	// Reload undoes Spill: the tier has the file's blocks again, and fn is called for
 	// them as Recover does. Errors: ErrNotFound (it is not spilled), ErrUnavailable,
-	// those of fn.
+	// with ErrNotNow while the Catalogue is being filled, those of fn.
 	Reload(ctx context.Context, f SpilledFile, fn func(Entry) error) error
 
 	// LinkAt is Link for a block that may lie in a file that is spilled, at that place.

@@ -26,6 +26,13 @@ type files struct {
 	asked    []tiers.Part
 	failing  error // of AdoptOrphan
 	beside   int64 // what live runs of other jobs take
+	spilling error // of Spill and Reload
+}
+
+func (f *files) Spill(context.Context, func([]block.ID) bool) (bool, error) { return false, f.spilling }
+
+func (f *files) Reload(context.Context, tiers.SpilledFile, func(tiers.Entry) error) error {
+	return f.spilling
 }
 
 func (f *files) Merge(_ context.Context, _ int64, moved func([]block.ID)) (tiers.Merged, error) {

@@ -2,6 +2,7 @@ package coldspace
 
 import (
 	"context"
+	"errors"
 
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
@@ -38,7 +39,12 @@ func (cs *Space) SpillAll(ctx context.Context) {
 	cs.LookSpilled()
 }
 
+// note counts and logs what failed, but not what waits for the catalogue to be filled: the
+// next turn tries that again.
 func (cs *Space) note(err error) {
+	if errors.Is(err, tiers.ErrNotNow) {
+		return
+	}
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
 	cs.state.NoteColdLocked(err)

@@ -46,7 +46,7 @@ type taking struct {
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
 	done  tiers.Taken
-	lacks bool // an own file could not be read
+	lacks bool // an own directory could not be listed, or an own file not be read
 
 	infos map[block.ID]block.Info // memory of take
 	found []tiers.Found
@@ -124,6 +124,7 @@ func (t *taking) mend(ctx context.Context) error {
 	c.shown.Store(&round{})
 	c.spaces.Clear()
 	c.own.lacking.Store(true)
+	c.own.begun.Add(1)
 	return c.index.Rebuild(ctx, func(func(index.Batch, error) bool) {})
 }
 
@@ -375,7 +376,7 @@ func (c *Catalogue) batch(s index.Segment, has segment.Contents, older []bool) i
 // here what it has as void: the index may have lost that. Any may hide what could not be read.
 func (t *taking) judge(ctx context.Context) error {
 	var failed error
-	partial := len(t.done.Skipped) > 0
+	partial := len(t.done.Skipped) > 0 || t.lacks
 	t.c.partial.Store(partial)
 	t.c.store.Hides(func(names []block.Name) []bool {
 		hides := make([]bool, len(names))

@@ -51,7 +51,7 @@ type Catalogue struct {
 	read   atomic.Uint64
 
 	left    map[tiers.Part]bool // left out of the last round; with the turn
-	partial atomic.Bool         // the last round has not ended, or could not read all of its parts
+	partial atomic.Bool         // no round has ended, or the last one could not read all parts, this rank's among them
 
 	own own
 	now func() time.Time
@@ -75,6 +75,7 @@ func Open(o Options) (*Catalogue, error) {
 	}
 	c := &Catalogue{store: o.Store, index: x, readers: cmp.Or(max(o.Readers, 0), 8), turn: make(chan struct{}, 1), left: map[tiers.Part]bool{}}
 	c.shown.Store(&round{})
+	c.partial.Store(true)
 	spaces, _ := x.Spaces() // of one that broke at once nothing is known, and it is begun anew
 	for _, s := range spaces {
 		c.spaces.Store(index.NamespaceOf(s.Text), s)

@@ -2,7 +2,7 @@ package catalogue
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -24,6 +24,7 @@ type own struct {
 	parts    atomic.Pointer[map[tiers.Part]bool]
 	complete map[index.Segment]index.SegmentState // read only once the store has recovered
 	lacking  atomic.Bool                          // the index was begun anew, and may not have all files yet
+	begun    atomic.Uint64                        // how often it was begun anew, counted once lacking is set
 }
 
 // openOwn looks which files are complete.
@@ -90,7 +91,24 @@ func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, s
 	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(p, number), Mark: uint64(size) | sealedMark}))
 }
 
-var errLacking = errors.New("the index is being filled again")
+var errLacking = fmt.Errorf("%w: the index is being filled anew", tiers.ErrNotNow)
+
+// Whole calls look, and returns its error. If the index did not have all of this rank's files
+// from before that until after it, what look found says nothing of what it did not find: the
+// error is then ErrUnavailable with ErrNotNow, until a round has filled the index.
+func (c *Catalogue) Whole(look func() error) error {
+	begun := c.own.begun.Load()
+	if c.own.lacking.Load() {
+		return unavailable(errLacking)
+	}
+	if err := look(); err != nil {
+		return err
+	}
+	if c.own.lacking.Load() || c.own.begun.Load() != begun {
+		return unavailable(errLacking)
+	}
+	return nil
+}
 
 // goneWait bounds how long the index may take to forget a file.
 const goneWait = 30 * time.Second
@@ -134,8 +152,17 @@ func (c *Catalogue) ForgetGone(ctx context.Context) error {
 
 // Worth returns what records of a file are worth: those count of which the index has
 // none that is newer. A withdrawal hides older ones unless the index has it, knew of none in
-// another part, and could read all parts in the last round.
-func (c *Catalogue) Worth(records []format.Record) ([]segment.Worth, error) {
+// another part, and could read all parts in the last round. Errors: as Whole.
+func (c *Catalogue) Worth(records []format.Record) (worth []segment.Worth, err error) {
+	err = c.Whole(func() error {
+		worth, err = c.worth(records)
+		return err
+	})
+	return worth, err
+}
+
+// worth is Worth for an index that has all files.
+func (c *Catalogue) worth(records []format.Record) ([]segment.Worth, error) {
 	now := c.now()
 	return compare(c, len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) segment.Worth {
 		r := &records[i]
@@ -207,23 +234,32 @@ func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
 
 // Use is how many names of a file stand for something.
 type Use struct {
+	Known bool    // the index has the file; if not, the rest says nothing
 	Names int     // that do, about
 	Stale float64 // share of all that do not any more
 }
 
-// UseOf returns that of files.
+// UseOf returns that of files. Of a broken index, and until a new one is full, none is known.
 func (c *Catalogue) UseOf(files []segment.Spilled) []Use {
-	states, _ := c.index.Segments() // of a broken one nothing is known
+	all := make([]Use, len(files))
+	var states []index.SegmentState
+	if err := c.Whole(func() (err error) {
+		states, err = c.index.Segments()
+		return err
+	}); err != nil {
+		return all
+	}
 	of := make(map[index.Segment]Use, len(states))
 	for _, s := range states {
 		switch {
 		case s.Names > 0 && s.Ended:
-			of[s.Segment] = Use{Stale: 1}
+			of[s.Segment] = Use{Known: true, Stale: 1}
 		case s.Names > 0:
-			of[s.Segment] = Use{int(s.Names) - int(s.Stale), float64(s.Stale) / float64(s.Names)}
+			of[s.Segment] = Use{true, int(s.Names) - int(s.Stale), float64(s.Stale) / float64(s.Names)}
+		default:
+			of[s.Segment] = Use{Known: true}
 		}
 	}
-	all := make([]Use, len(files))
 	for i, f := range files {
 		all[i] = of[segmentOf(f.Part, f.Number)]
 	}

@@ -50,4 +50,59 @@ func TestWorthOfWithdrawals(t *testing.T) {
 	}
 	r.round()
 	want("it is gone", segment.Counting)
+
+	mine := filepath.Join(r.dir, filepath.Dir(segment.Path(all[own], 0)))
+	if err := errors.Join(os.Rename(mine, mine+".away"), os.WriteFile(mine, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.round(); len(got.Skipped) != 0 {
+		t.Errorf("%+v", got)
+	}
+	want("an own directory cannot be listed", segment.Hiding)
+	if err := errors.Join(os.Remove(mine), os.Rename(mine+".away", mine)); err != nil {
+		t.Fatal(err)
+	}
+	r.round()
+	want("it can be", segment.Counting)
+
+	r.restart()
+	want("no round has looked", segment.Hiding)
+	r.round()
+	want("one has", segment.Counting)
+}
+
+// TestWhole: what was looked for is not known to be missing if the index was begun anew, and
+// even if it is full again.
+func TestWhole(t *testing.T) {
+	r := newRig(t)
+	r.leave(1, 0, 4, 100)
+	looked := 0
+	look := func() error { looked++; return nil }
+	if err := r.Whole(look); err != nil || looked != 1 {
+		t.Errorf("an index that is full: %v", err)
+	}
+	failed := errors.New("for the test")
+	if err := r.Whole(func() error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a look that fails: %v", err)
+	}
+	err := r.Whole(func() error {
+		if err := os.RemoveAll(r.local); err != nil {
+			t.Fatal(err)
+		}
+		all, _ := r.store.Parts(ctx)
+		if _, err := r.AdoptParts(ctx, all, nil); err == nil {
+			t.Fatal("a round without a disk")
+		}
+		if err := os.MkdirAll(r.local, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		r.round()
+		return r.Err()
+	})
+	if !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, tiers.ErrNotNow) {
+		t.Errorf("begun anew and filled meanwhile: %v", err)
+	}
+	if err := r.Whole(look); err != nil {
+		t.Errorf("filled: %v", err)
+	}
 }
