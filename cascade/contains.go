@@ -1,13 +1,13 @@
 package cascade
 
 import (
-	"bytes"
 	"context"
 
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 )
 
 // ContainsBatch is Contains for many keys, in parallel to them; what is not here
@@ -41,19 +41,9 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
 	if missing > 0 && len(keys) > 1 {
-		missed(s.state, ns, keys, found, missing)
-		s.state.Requests.LookedUp(ns, copied(keys[:min(len(keys), residency.LookStep)])) // what is all here is passed as it is got
+		s.state.Requests.LookedUp(ns, block.CopyKeys(keys), func(i int) bool { return found[i] }) // what is all here is passed as it is got
 	}
 	return found
-}
-
-// copied returns keys of its own.
-func copied(keys [][]byte) []string {
-	text, all := string(bytes.Join(keys, nil)), make([]string, len(keys))
-	for i, key := range keys {
-		all[i], text = text[:len(key)], text[len(key):]
-	}
-	return all
 }
 
 // prefetchLeading starts to bring here what others have of the keys before the first that is nowhere: an
@@ -71,18 +61,4 @@ func prefetchLeading(s *Store, ns string, found []bool, asked []string, places [
 		coming.Add(asked[j], others.Hit{Found: true, Size: located[j][0].Info.Size, Copies: located[j]})
 	}
 	s.load.StartPrefetch(coming)
-}
-
-// missed notes which of some keys that were looked for are not there, so many.
-func missed(s *residency.State, ns string, keys [][]byte, found []bool, missing int) {
-	if missing < 2 {
-		return // that says nothing of how fast they are computed
-	}
-	are := make([][]byte, 0, missing)
-	for i, is := range found {
-		if !is {
-			are = append(are, keys[i])
-		}
-	}
-	residency.Missed(s, ns, are)
 }

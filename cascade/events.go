@@ -4,6 +4,7 @@ import (
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/traffic"
+	"cascadekv/internal/block"
 )
 
 // Events returns the log of what became readable here, and of what no longer is.
@@ -22,7 +23,7 @@ func Traffic(s *Store) *events.Log[traffic.Command] { return s.state.Logs.Traffi
 func NoteTraffic(s *Store, c traffic.Command, first []byte) {
 	if c.Parent == 0 {
 		if parent := parentOf(s.state, c.Namespace, string(first)); parent != "" {
-			c.Parent = traffic.Fingerprint(c.Namespace, parent)
+			c.Parent = block.Fingerprint(c.Namespace, parent)
 		}
 	}
 	s.state.Logs.Traffic.Add(c)

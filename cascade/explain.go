@@ -136,7 +136,7 @@ func (h Here) explain(r *KeyReport, ns, key string) (loss residency.Loss, id Blo
 		r.Dirty, r.Leased, r.Readers, r.Leads = b.Dirty(), b.Leased(), b.Busy, b.Leads()
 	}
 	for _, m := range h.state.Levels {
-		r.Levels = append(r.Levels, explainLevelLocked(m, b, residency.Fingerprint(ns, key)))
+		r.Levels = append(r.Levels, explainLevelLocked(m, b, block.Fingerprint(ns, key)))
 	}
 	return h.state.Count.LastLossLocked(ns, key), id
 }

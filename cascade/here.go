@@ -45,7 +45,9 @@ func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (fo
 		return nil, false
 	}
 	h.state.Count.LookupsLocked(ns, uint64(len(keys)), uint64(len(keys)-missing))
-	missed(h.state, ns, keys, found, missing)
+	if missing > 1 { // less says nothing
+		h.state.Requests.NoteMissing(ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
+	}
 	if sp := h.state.Mu.Names.Space(ns); sp != nil && d > 0 {
 		for i, key := range keys {
 			if n := sp.GetBytes(key); n != nil && found[i] {

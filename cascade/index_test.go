@@ -342,7 +342,7 @@ func TestTouchesAreAccesses(t *testing.T) {
 		t.Errorf("%d hits, want 2", got)
 	}
 	_, _, read := Traffic(r.Store).Since(next, 10)
-	if len(read) != 2 || read[1].Kind != traffic.Got || read[1].Engine != 1 || read[1].Conn != 2 || read[1].Keys[0] != traffic.Fingerprint("ns", "2") {
+	if len(read) != 2 || read[1].Kind != traffic.Got || read[1].Engine != 1 || read[1].Conn != 2 || read[1].Keys[0] != block.Fingerprint("ns", "2") {
 		t.Errorf("recorded is %+v", read)
 	}
 	for i := 10; i < 18; i++ {

@@ -26,9 +26,8 @@ func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult
 func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
 	c := lookUp(ctx, s, ns, keys)
 	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
-	residency.Missed(s.state, ns, keys[c.res.Hits:])
 	c.estimateLoads(s)
-	s.state.Requests.LookedUp(ns, keys)
+	s.state.Requests.LookedUp(ns, keys, func(i int) bool { return i < c.res.Hits })
 	return c
 }
 

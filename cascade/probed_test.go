@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"cascadekv/cascade/policy"
-	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 )
 
 // chains is a policy that keeps the chains that were asked for.
@@ -34,7 +34,7 @@ func TestAProbeIsOneRequest(t *testing.T) {
 	var want []uint64
 	for i := range keys {
 		keys[i] = fmt.Sprint(i)
-		want = append(want, residency.Fingerprint("ns", keys[i]))
+		want = append(want, block.Fingerprint("ns", keys[i]))
 	}
 	for name, pieces := range map[string][]int{
 		"together": {4}, "in pieces": {2, 2}, "one by one": {1, 1, 1, 1}, "nothing is there": nil, "fewer than advised": {1}, "by CONTAINS": {4},

@@ -281,7 +281,7 @@ func (st *Stage) commit(ctx context.Context, e Entry, id BlockID, sc scope) (n *
 	}
 	elsewhere := s.elsewhere(ctx, &e)
 	b := residency.NewBlock(block.Info{ID: id, Size: st.size, CRC: st.crc})
-	b.Fingerprint, b.Generated = residency.Fingerprint(e.Namespace, e.Key), e.Generated
+	b.Fingerprint, b.Generated = block.Fingerprint(e.Namespace, e.Key), e.Generated
 	var below *directory.Segment
 	if !id.IsZero() {
 		below = s.state.Cold.Own(id)[0]

@@ -67,7 +67,8 @@ type prefill struct{ runs []*missed }
 // Missed notes that the end of a chain was looked for in a namespace and is not there: the
 // fingerprints of its keys, in order. A chain that is looked for anew, and of which nothing was put, is
 // computed from then on only. Fewer than two keys say nothing.
-func (p *Prefills) Missed(now time.Duration, space string, n int, key func(i int) uint64) {
+func (p *Prefills) Missed(now time.Duration, space string, keys []uint64) {
+	n := len(keys)
 	if n < 2 {
 		return
 	}
@@ -76,14 +77,14 @@ func (p *Prefills) Missed(now time.Duration, space string, n int, key func(i int
 	if p.waits == nil {
 		p.waits, p.spaces = map[uint64]awaited{}, map[string]*prefill{}
 	}
-	if old, is := p.waits[key(n-1)]; is && old.blocks == n && old.of.blocks == 0 {
+	if old, is := p.waits[keys[n-1]]; is && old.blocks == n && old.of.blocks == 0 {
 		old.of.at = now
 		return
 	}
 	m := &missed{space: space, at: now}
 	step := (n + prefillKeys - 1) / prefillKeys
 	for i := n - 1; i >= 0; i -= step { // the last one among them
-		k := key(i)
+		k := keys[i]
 		if old, is := p.waits[k]; is && old.of.blocks > 0 && now-old.of.at < prefillFor {
 			continue // it is being computed
 		}

@@ -26,7 +26,7 @@ func (e *engine) chain(n int) []uint64 {
 }
 
 func (e *engine) miss(keys []uint64) {
-	e.Missed(e.now, "ns", len(keys), func(i int) uint64 { return keys[i] })
+	e.Missed(e.now, "ns", keys)
 }
 
 // compute computes a chain that was missed, so long for each block, and puts so many at a time.
@@ -132,7 +132,7 @@ func TestPrefillIsBounded(t *testing.T) {
 	}
 	for i := range 2 * prefillSpaces {
 		keys := e.chain(2)
-		e.Missed(e.now, string(rune('a'+i)), 2, func(i int) uint64 { return keys[i] })
+		e.Missed(e.now, string(rune('a'+i)), keys[:2])
 		e.compute(keys, time.Millisecond, 1)
 	}
 	if len(e.spaces) > prefillSpaces {
@@ -147,9 +147,9 @@ func TestPrefillOfNewNamespaces(t *testing.T) {
 	run := func(space string, base uint64) {
 		for i := range uint64(leastRuns) {
 			now += time.Second
-			key := func(n int) uint64 { return base + 10*i + uint64(n) }
-			p.Missed(now, space, 2, key)
-			p.Stored(now+20*time.Millisecond, key(1))
+			keys := []uint64{base + 10*i, base + 10*i + 1}
+			p.Missed(now, space, keys)
+			p.Stored(now+20*time.Millisecond, keys[1])
 		}
 	}
 	for i := range uint64(prefillSpaces) {

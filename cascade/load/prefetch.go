@@ -2,12 +2,12 @@ package load
 
 import (
 	"math"
-	"strings"
 	"time"
 
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 )
 
 const (
@@ -53,30 +53,13 @@ func (a *Prefetch) Add(key string, h others.Hit) {
 
 func (a *Prefetch) name(i int) residency.NameID { return residency.NameID{NS: a.ns, Key: a.keys[i]} }
 
-// ownKeys copies the keys, which may be parts of a request.
-func (a *Prefetch) ownKeys() {
-	n := 0
-	for _, key := range a.keys {
-		n += len(key)
-	}
-	var all strings.Builder
-	all.Grow(n)
-	for _, key := range a.keys {
-		all.WriteString(key)
-	}
-	text := all.String()
-	for i, key := range a.keys {
-		a.keys[i], text = text[:len(key)], text[len(key):]
-	}
-}
-
 // StartPrefetch starts to fetch the first blocks of a. It does not wait until those are
 // found that only the catalogue has.
 func (ld *Loader) StartPrefetch(a *Prefetch) {
 	if len(a.keys) == 0 {
 		return
 	}
-	a.ownKeys()
+	a.keys = block.CopyKeys(a.keys) // they may be parts of a request
 	a.step = min(max(1, int(prefetchAhead/PrefetchBlocks/max(1, a.size))), partReads/PrefetchBlocks)
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()

@@ -396,7 +396,7 @@ func (ld *Loader) staysLocked(f *Fetch) bool {
 // lies there since now.
 func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
 	st := f.copies[0]
-	if i := slices.IndexFunc(f.copies, isCatalogued); i >= 0 {
+	if i := slices.IndexFunc(f.copies, others.IsCatalogued); i >= 0 {
 		st = f.copies[i] // wherever the bytes were read
 	}
 	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
@@ -413,12 +413,12 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 	if b = ld.state.FoundLocked(info); b == nil {
 		return nil, false, nil
 	}
-	catalogued := isCatalogued(st)
+	catalogued := others.IsCatalogued(st)
 	if catalogued && len(b.Names()) == 0 && !b.Cold {
 		b.From = st.Segment
 	}
 	if b.Fingerprint == 0 {
-		b.Fingerprint = residency.Fingerprint(f.name.NS, f.name.Key)
+		b.Fingerprint = block.Fingerprint(f.name.NS, f.name.Key)
 	}
 	if fresh, err = ld.enterLocked(b, slot, nil); err != nil {
 		ld.state.ForgetLocked(b)
@@ -436,11 +436,6 @@ func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fre
 		ld.state.Count.Stats.Replicas++
 	}
 	return b, fresh, nil
-}
-
-// isCatalogued reports whether a copy is one of the catalogue's.
-func isCatalogued(st directory.Statement) bool {
-	return others.FromCatalogue([]directory.Statement{st})
 }
 
 // landLocked serves a block that is not kept in memory. If it is prefetched, it stays

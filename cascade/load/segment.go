@@ -12,7 +12,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// readOfSegment finds room for a block that others.SegmentOf tells the place of, and returns
+// readOfSegment finds room for a block whose place is others.SegmentOf, and returns
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
 func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
@@ -73,7 +73,7 @@ func (ld *Loader) readSegments(ctx context.Context, copies []directory.Statement
 		}
 		if errors.Is(err, tiers.ErrNotFound) || errors.Is(err, tiers.ErrCorrupt) {
 			ld.state.Cold.Damaged.Add(at.Path, at.Offset)
-			if isCatalogued(st) {
+			if others.IsCatalogued(st) {
 				ld.others.LostSegment(ctx, &st, err)
 				continue
 			}

@@ -66,9 +66,12 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 	x.state.WakeWaitersLocked()
 }
 
-// FromCatalogue reports whether copies are a statement of the catalogue: ranks
-// count their versions from 1.
-func FromCatalogue(copies []directory.Statement) bool { return copies[0].Version == 0 }
+// IsCatalogued reports whether a copy is one of the catalogue's: ranks count their versions
+// from 1.
+func IsCatalogued(st directory.Statement) bool { return st.Version == 0 }
+
+// FromCatalogue reports whether copies are a statement of the catalogue.
+func FromCatalogue(copies []directory.Statement) bool { return IsCatalogued(copies[0]) }
 
 // Catalogued finds keys in the catalogue, in parallel to them: nil for a miss,
 // and for all when there is no catalogue.

@@ -98,6 +98,6 @@ func (x *Exchange) InvalidLocked(n *block.Name) bool {
 // since: then none of them may be read for that name.
 func OutdatedLocked(x *Exchange, copies []directory.Statement) bool {
 	return slices.ContainsFunc(copies, func(st directory.Statement) bool {
-		return FromCatalogue([]directory.Statement{st}) && x.InvalidLocked(&st.Name)
+		return IsCatalogued(st) && x.InvalidLocked(&st.Name)
 	})
 }

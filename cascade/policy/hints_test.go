@@ -54,7 +54,7 @@ func hinted(t *testing.T, p Policy, honest func(i uint64) bool) (returning, sing
 	return nodes[10*(seconds-30)+10], nodes[10*(seconds-29)+10]
 }
 
-// TestPrefixLearnsWhatHintsAreWorth: of blocks that nothing else tells apart those that are declared to be due
+// TestPrefixLearnsWhatHintsAreWorth: of blocks that differ in nothing else those that are declared to be due
 // outlast the others where that is true, and leave before them where it always is a lie.
 func TestPrefixLearnsWhatHintsAreWorth(t *testing.T) {
 	for name, honest := range map[string]func(uint64) bool{

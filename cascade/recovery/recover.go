@@ -87,7 +87,7 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 		b.Cold, b.Below.OtherOwner = true, e.OtherOwner
 	case !b.In(m.Index):
 		if len(e.Names) > 0 {
-			b.Fingerprint = residency.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)
+			b.Fingerprint = block.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)
 		}
 		rc.state.EnterLocked(b, m)
 	}

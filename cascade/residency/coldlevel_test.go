@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
 )
 
@@ -182,7 +183,7 @@ func TestRequestsReachEveryPolicy(t *testing.T) {
 			t.Errorf("policy %d got %+v, then %+v", i, asked, stored)
 		}
 		for j, k := range []string{"a", "b", "c"} {
-			if ref := asked.Chain[j]; ref.Fingerprint != residency.Fingerprint("ns", k) || (ref.Node != policy.NoNode) != here[j] {
+			if ref := asked.Chain[j]; ref.Fingerprint != block.Fingerprint("ns", k) || (ref.Node != policy.NoNode) != here[j] {
 				t.Errorf("policy %d, block %s: %+v", i, k, ref)
 			}
 		}

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"cascadekv/internal/block"
 	"math"
 	"time"
 )
@@ -51,19 +52,31 @@ func keyBytes(keys []string) (n int) {
 	return n
 }
 
-// LookedUp records that the keys of one chain, head first, were looked up. They are kept, and
-// must not be changed; of a long chain the first LookStep count.
-func (q *Requests) LookedUp(ns string, keys []string) {
-	bytes := keyBytes(keys) // of all, for they may be parts of one text
-	keys = keys[:min(len(keys), LookStep)]
-	prints := make([]uint64, len(keys))
-	for i, key := range keys {
-		prints[i] = Fingerprint(ns, key)
-	}
-	now := q.state.Now()
+// LookedUp records that the keys of one chain, head first, were looked up, and which of them were
+// found, by their places. The keys are kept, and must not be changed; of a long chain the first
+// LookStep are those of a request.
+func (q *Requests) LookedUp(ns string, keys []string, found func(i int) bool) {
+	prints, bytes, now := block.Fingerprints(ns, keys...), keyBytes(keys), q.state.Now() // bytes of all: they may be parts of one text
+	q.NoteMissing(ns, prints, found)
+	n := min(len(keys), LookStep)
 	q.state.Mu.Lock()
 	defer q.state.Mu.Unlock()
-	q.lookups.add(lookup{bytes: bytes, keys: keys, at: now}, prints)
+	q.lookups.add(lookup{bytes: bytes, keys: keys[:n], at: now}, prints[:n])
+}
+
+// NoteMissing has it learned how long it takes until what was not found of some keys, by their
+// fingerprints in order, is put. It needs no mutex.
+func (q *Requests) NoteMissing(ns string, prints []uint64, found func(i int) bool) {
+	if len(ns) > block.MaxKey { // nothing can be put there, and who asks may name any
+		return
+	}
+	var missing []uint64
+	for i, p := range prints {
+		if !found(i) {
+			missing = append(missing, p)
+		}
+	}
+	q.Prefills.Missed(q.state.Age(q.state.Now()), ns, missing)
 }
 
 func (l *lookups) add(one lookup, prints []uint64) {
@@ -102,7 +115,7 @@ func (l *lookups) take(ns, key string) *lookup {
 	if l.kept == nil {
 		return nil
 	}
-	print := Fingerprint(ns, key)
+	print := block.Fingerprint(ns, key)
 	slot := &l.slots[print%lookupSlots]
 	number := slot.number
 	if number == 0 || slot.print != uint32(print>>32) {

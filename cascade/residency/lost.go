@@ -5,6 +5,7 @@ import (
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
+	"cascadekv/internal/block"
 	"cascadekv/internal/losslog"
 )
 
@@ -26,7 +27,7 @@ func (c *Counters) LostNameLocked(why losslog.Reason, from *Level, ns, key strin
 	if from != nil {
 		loss.Where = uint16(from.Index + 1)
 	}
-	c.lost.Add(Fingerprint(ns, key), loss)
+	c.lost.Add(block.Fingerprint(ns, key), loss)
 }
 
 // Loss is what is remembered of why a name was lost last.
@@ -44,7 +45,7 @@ type Loss struct {
 // LastLossLocked returns what is remembered of why a name was lost last.
 func (c *Counters) LastLossLocked(ns, key string) (l Loss) {
 	c.state.Mu.AssertHeld()
-	print, now := Fingerprint(ns, key), c.state.Age(c.state.Now())
+	print, now := block.Fingerprint(ns, key), c.state.Age(c.state.Now())
 	since, all := c.lost.Since(print)
 	l.Since, l.All = now-since, all
 	if last, ok := c.lost.Last(print); ok {

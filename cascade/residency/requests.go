@@ -3,8 +3,6 @@ package residency
 import (
 	"math"
 
-	"github.com/cespare/xxhash/v2"
-
 	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/inference"
 	"cascadekv/cascade/names"
@@ -50,7 +48,7 @@ func (q *Requests) MentionLocked(b *Block) {
 // AddMissLocked adds a block that this rank does not have to the request.
 func (q *Requests) AddMissLocked(ns, key string) {
 	q.state.Mu.AssertHeld()
-	ref := policy.Ref{Fingerprint: Fingerprint(ns, key), Node: policy.NoNode}
+	ref := policy.Ref{Fingerprint: block.Fingerprint(ns, key), Node: policy.NoNode}
 	for i, m := range q.state.Levels {
 		if m.Policy != nil {
 			q.chains[i] = append(q.chains[i], ref)
@@ -91,24 +89,10 @@ func (q *Requests) pass(p policy.Policy, r policy.Request, asked bool) {
 	p.Access(&q.request)
 }
 
-// Fingerprint identifies a block for the policies by a name of it: its id is not
-// known before it is hashed, nor that of a block that is missing.
-func Fingerprint(ns, key string) uint64 {
-	return xxhash.Sum64String(key) + 31*xxhash.Sum64String(ns)
-}
-
-// Missed notes that the end of a chain was looked for and is not there: its keys, in order.
-func Missed[K inference.Text](s *State, ns string, keys []K) {
-	if len(ns) > block.MaxKey { // nothing can be put there, and who asks may name any
-		return
-	}
-	s.Requests.Prefills.Missed(s.Age(s.Now()), ns, len(keys), func(i int) uint64 { return Fingerprint(ns, string(keys[i])) })
-}
-
 // FingerprintLocked is that of the first name that b has had here.
 func (q *Requests) FingerprintLocked(b *Block) uint64 {
 	if all := b.Names(); b.Fingerprint == 0 && len(all) > 0 {
-		b.Fingerprint = Fingerprint(all[0].Namespace(), all[0].Key())
+		b.Fingerprint = block.Fingerprint(all[0].Namespace(), all[0].Key())
 	}
 	return b.Fingerprint
 }
@@ -131,7 +115,7 @@ func (q *Requests) StoredLocked(stored ...*names.Name) {
 	now := q.state.Age(q.state.Now())
 	for _, n := range stored {
 		if n.Block() != nil {
-			q.Prefills.Stored(now, Fingerprint(n.Namespace(), n.Key()))
+			q.Prefills.Stored(now, block.Fingerprint(n.Namespace(), n.Key()))
 			q.AddLocked(BlockOf(n))
 		}
 	}

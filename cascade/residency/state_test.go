@@ -319,7 +319,7 @@ func TestFingerprintIsOfTheFirstName(t *testing.T) {
 	r.Delete("a")
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
-	if got := r.Requests.FingerprintLocked(b); got != residency.Fingerprint("ns", "a") || got == residency.Fingerprint("ns", "b") {
+	if got := r.Requests.FingerprintLocked(b); got != block.Fingerprint("ns", "a") || got == block.Fingerprint("ns", "b") {
 		t.Errorf("fingerprint %x", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/traffic"
+	"cascadekv/internal/block"
 	"cascadekv/internal/shmindex"
 )
 
@@ -99,10 +100,10 @@ func (ix *Index) passLocked(t *Touches, run []*names.Name) {
 	ns := run[0].Namespace()
 	read := traffic.Command{Kind: traffic.Got, Sender: t.from, At: ix.state.Now().UnixMilli(), Namespace: ns}
 	if parent := run[0].ParentKey(); parent != "" {
-		read.Parent = traffic.Fingerprint(ns, parent)
+		read.Parent = block.Fingerprint(ns, parent)
 	}
 	for _, n := range run {
-		read.Keys = append(read.Keys, traffic.Fingerprint(ns, n.Key()))
+		read.Keys = append(read.Keys, block.Fingerprint(ns, n.Key()))
 	}
 	ix.state.Logs.Traffic.Add(read)
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
-
 	"cascadekv/cascade/events"
 )
 
@@ -50,33 +48,6 @@ func NewLog(first uint64) *events.Log[Command] {
 	return events.New(events.Limits[Command]{
 		Kept: kept, Most: keysKept, Cost: func(c *Command) int64 { return int64(len(c.Keys)) }, Idle: Idle,
 	}, first)
-}
-
-// Fingerprint stands for a key in a namespace; it is never 0.
-func Fingerprint[K string | []byte](ns string, key K) uint64 {
-	return fingerprint(spaceOf(ns), key)
-}
-
-// Fingerprints are those of some keys.
-func Fingerprints[K string | []byte](ns string, keys ...K) []uint64 {
-	space, all := spaceOf(ns), make([]uint64, len(keys))
-	for i, k := range keys {
-		all[i] = fingerprint(space, k)
-	}
-	return all
-}
-
-func spaceOf(ns string) uint64 { return 31 * xxhash.Sum64String(ns) }
-
-func fingerprint[K string | []byte](space uint64, key K) uint64 {
-	sum := space
-	switch k := any(key).(type) {
-	case string:
-		sum += xxhash.Sum64String(k)
-	case []byte:
-		sum += xxhash.Sum64(k)
-	}
-	return max(sum, 1)
 }
 
 // ErrCommand means bytes that are no command of a log.

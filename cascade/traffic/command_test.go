@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bytes"
+	"cascadekv/internal/block"
 	"encoding/hex"
 	"errors"
 	"reflect"
@@ -10,7 +11,7 @@ import (
 
 // golden is a command and its bytes, which docs/protocol.md has too.
 var golden = Command{Kind: Put, Chained: true, At: 1_800_000_000_123, Sender: Sender{4711, 7}, Parent: 5, Namespace: "ns",
-	Keys: Fingerprints("ns", "a", "b")}
+	Keys: block.Fingerprints("ns", "a", "b")}
 
 const goldenBytes = "0301" + "7b505c18a3010000" + "6712000000000000" + "0700000000000000" + "0500000000000000" + "0200" + "6e73" +
 	"2b2dfe27cf4540af" + "6b5e65997eab3655"
@@ -23,16 +24,6 @@ func TestGoldenBytes(t *testing.T) {
 	}
 	if c, err := Parse(want); err != nil || !reflect.DeepEqual(c, golden) {
 		t.Errorf("%+v, %v", c, err)
-	}
-}
-
-func TestFingerprint(t *testing.T) {
-	a := Fingerprint("ns", "key")
-	if a != Fingerprint("ns", []byte("key")) || a != Fingerprints("ns", "x", "key")[1] {
-		t.Error("a key has several")
-	}
-	if a == Fingerprint("other", "key") || a == Fingerprint("ns", "key2") {
-		t.Error("several keys have one")
 	}
 }
 

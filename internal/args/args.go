@@ -44,25 +44,6 @@ func BlockTime(word []byte) (d time.Duration, ok bool) {
 	return time.Duration(numbers[0]) * time.Microsecond, true
 }
 
-// Keys returns keys as strings that share one allocation: for calls that ask for
-// many and keep none.
-func Keys(args [][]byte) []string {
-	total := 0
-	for _, a := range args {
-		total += len(a)
-	}
-	var all strings.Builder
-	all.Grow(total)
-	for _, a := range args {
-		all.Write(a)
-	}
-	text, keys := all.String(), make([]string, len(args))
-	for i, a := range args {
-		keys[i], text = text[:len(a)], text[len(a):]
-	}
-	return keys
-}
-
 // options reads the options of a command, a word and often a value behind it, until
 // the first that is not understood.
 type options struct {

@@ -48,7 +48,7 @@ func Traffic(name, ns string, words [][]byte, now time.Time) (c traffic.Command,
 			if first == nil {
 				first = k
 			}
-			c.Keys = append(c.Keys, traffic.Fingerprint(c.Namespace, k))
+			c.Keys = append(c.Keys, block.Fingerprint(c.Namespace, k))
 		}
 	}
 	return c, first, len(c.Keys) > 0 && len(c.Namespace) <= block.MaxKey && !strings.HasPrefix(c.Namespace, "\x00")
@@ -86,7 +86,7 @@ func stored(name string, words [][]byte, now time.Time, c *traffic.Command) (key
 		return nil, false
 	}
 	if parent != "" {
-		c.Parent = traffic.Fingerprint(c.Namespace, parent)
+		c.Parent = block.Fingerprint(c.Namespace, parent)
 	}
 	return keys, bad == ""
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/traffic"
+	"cascadekv/internal/block"
 )
 
 // TestTraffic: what each command does with which keys.
@@ -58,10 +59,10 @@ func TestTraffic(t *testing.T) {
 		keys := strings.Fields(want.keys)
 		parent := uint64(0)
 		if want.parent != "" {
-			parent = traffic.Fingerprint(want.ns, want.parent)
+			parent = block.Fingerprint(want.ns, want.parent)
 		}
 		if c.Kind != want.kind || c.Chained != want.chained || c.Namespace != want.ns || c.Parent != parent || string(first) != keys[0] ||
-			!slices.Equal(c.Keys, traffic.Fingerprints(want.ns, keys...)) {
+			!slices.Equal(c.Keys, block.Fingerprints(want.ns, keys...)) {
 			t.Errorf("%s: %+v, first %q", line, c, first)
 		}
 	}

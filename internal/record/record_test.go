@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
-	"cascadekv/cascade/traffic"
+	"cascadekv/internal/block"
 	"cascadekv/internal/replay"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/server"
@@ -277,7 +277,7 @@ func TestNothingOfKeysIsWritten(t *testing.T) {
 			t.Errorf("%q is in %s", word, text)
 		}
 	}
-	for _, f := range traffic.Fingerprints("secret-model", "secret-a", "secret-b") {
+	for _, f := range block.Fingerprints("secret-model", "secret-a", "secret-b") {
 		for _, q := range all {
 			for _, h := range q.Hashes {
 				if h == f || h == f>>1 {

@@ -80,7 +80,7 @@ func cmdCascadeGet(c *conn, words [][]byte) {
 
 func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	defer untold(c, len(words)-2, time.Now())
-	p := c.srv.opt.Store.Probe(ctx, string(words[1]), args.Keys(words[2:]))
+	p := c.srv.opt.Store.Probe(ctx, string(words[1]), block.CopyKeys(words[2:]))
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[2:])
 	answers.Probe(&c.wr, &p)
 }
@@ -94,7 +94,7 @@ func cmdCascadeAdvise(ctx context.Context, c *conn, words [][]byte) {
 		return
 	}
 	defer untold(c, len(words)-3, time.Now())
-	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), args.Keys(words[3:]), perBlock)
+	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), block.CopyKeys(words[3:]), perBlock)
 	cascade.Asked(c.srv.opt.Store, string(words[1]), words[3:])
 	answers.Advice(&c.wr, &a)
 }
@@ -105,7 +105,7 @@ func cmdCascadeHint(ctx context.Context, c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	c.wr.Int(int64(cascade.Declare(ctx, c.srv.opt.Store, string(words[1]), args.Keys(keys), h)))
+	c.wr.Int(int64(cascade.Declare(ctx, c.srv.opt.Store, string(words[1]), block.CopyKeys(keys), h)))
 }
 
 func cmdCascadeStat(ctx context.Context, c *conn, args [][]byte) {

@@ -10,6 +10,7 @@ import (
 	"cascadekv/cascade/events"
 	"cascadekv/cascade/traffic"
 	"cascadekv/internal/args"
+	"cascadekv/internal/block"
 )
 
 // cmdCascadeEvents reports what has become readable here, and what no longer is.
@@ -42,7 +43,7 @@ func note(c *conn, name string, words [][]byte) {
 
 // senderOf is who sends the commands of a connection: a process, or else a user or an address.
 func senderOf(c *conn) traffic.Sender {
-	return traffic.Sender{Engine: cmp.Or(uint64(c.sock.Process()), traffic.Fingerprint("", c.source)), Conn: c.id}
+	return traffic.Sender{Engine: cmp.Or(uint64(c.sock.Process()), block.Fingerprint("", c.source)), Conn: c.id}
 }
 
 // follow answers what a log has from a number on, event by event.

@@ -4,14 +4,14 @@ import (
 	"context"
 
 	"cascadekv/cascade"
-	"cascadekv/internal/args"
+	"cascadekv/internal/block"
 )
 
 // cmdCascadePin keeps blocks in memory. As with MGET, parts of the keys are one
 // request of the store.
 func cmdCascadePin(ctx context.Context, c *conn, words [][]byte) {
 	ns, pinned := string(words[1]), int64(0)
-	c.inParts(args.Keys(words[2:]), func(keys []string) int64 {
+	c.inParts(block.CopyKeys(words[2:]), func(keys []string) int64 {
 		n, largest := c.pin(ctx, ns, keys)
 		pinned += n
 		return largest

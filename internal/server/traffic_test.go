@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/cascade/traffic"
+	"cascadekv/internal/block"
 	"cascadekv/internal/resp"
 )
 
@@ -61,7 +62,7 @@ func TestTrafficOverTheSocket(t *testing.T) {
 	}
 	do(other, "EXISTS b")
 	got, next := trafficOf(t, reader, fmt.Sprint(first.Elems[0].Int), len(lines))
-	a, b := traffic.Fingerprint("redis/0", "a"), traffic.Fingerprint("redis/0", "b")
+	a, b := block.Fingerprint("redis/0", "a"), block.Fingerprint("redis/0", "b")
 	var text []string
 	for i, x := range got {
 		if age := time.Now().UnixMilli() - x.At; age < 0 || age > 60_000 {
@@ -113,7 +114,7 @@ func TestTrafficBytes(t *testing.T) {
 	ask("CASCADE.TRAFFIC 0\r\n", len("*3\r\n:1\r\n:0\r\n*0\r\n"))
 	keys := "2b2dfe27cf4540af6b5e65997eab3655"
 	cascade.Traffic(r.store).Add(traffic.Command{Kind: traffic.Put, Chained: true, At: 1_800_000_000_123, Sender: traffic.Sender{Engine: 4711, Conn: 7},
-		Parent: 5, Namespace: "ns", Keys: traffic.Fingerprints("ns", "a", "b")})
+		Parent: 5, Namespace: "ns", Keys: block.Fingerprints("ns", "a", "b")})
 	command, err := hex.DecodeString("03017b505c18a301000067120000000000000700000000000000050000000000000002006e73" + keys)
 	want := "*3\r\n:2\r\n:0\r\n*1\r\n$" + fmt.Sprint(len(command)) + "\r\n" + string(command) + "\r\n"
 	if got := ask("CASCADE.TRAFFIC 1\r\n", len(want)); err != nil || string(got) != want {

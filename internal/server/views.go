@@ -10,6 +10,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/internal/args"
+	"cascadekv/internal/block"
 )
 
 const (
@@ -58,7 +59,7 @@ func cmdCascadeGetShm(c *conn, words [][]byte) {
 	}
 	ctx, cancel := c.Context()
 	defer cancel()
-	ns, keys := string(words[1]), args.Keys(words[2:])
+	ns, keys := string(words[1]), block.CopyKeys(words[2:])
 	c.wr.Array(len(keys))
 	room := true
 	c.inParts(keys, func(part []string) (largest int64) {

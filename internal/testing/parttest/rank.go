@@ -158,7 +158,7 @@ func (r *Rank) Commit(m *residency.Level, slot tiers.Slot, n block.Name, info bl
 	b := r.FoundLocked(info)
 	if !b.In(m.Index) {
 		if b.Fingerprint == 0 {
-			b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
+			b.Fingerprint = block.Fingerprint(n.Namespace, n.Key)
 		}
 		must(r.t, n.Key, slot.Commit(info, b.Records()))
 		r.EnterLocked(b, m)
@@ -178,7 +178,7 @@ func (r *Rank) PutCold(n block.Name, data []byte) *residency.Block {
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	b := r.FoundLocked(info)
-	b.Fingerprint = residency.Fingerprint(n.Namespace, n.Key)
+	b.Fingerprint = block.Fingerprint(n.Namespace, n.Key)
 	r.BindRecordedLocked(n, b)
 	r.Cold.StoredLocked(b)
 	return b
