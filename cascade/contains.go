@@ -40,10 +40,16 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 		prefetchLeading(s, ns, found, ask, places, located)
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
-	if missing > 0 && len(keys) > 1 {
-		s.state.Requests.LookedUp(ns, block.CopyKeys(keys), func(i int) bool { return found[i] }) // what is all here is passed as it is got
-	}
+	lookedUp(s.state, ns, keys, found, missing)
 	return found
+}
+
+// lookedUp records a look-up of several keys, so many of which are missing. A chain that is all
+// here is passed to the policies as it is got.
+func lookedUp(s *residency.State, ns string, keys [][]byte, found []bool, missing int) {
+	if missing > 0 && len(keys) > 1 {
+		s.Requests.LookedUp(ns, block.CopyKeys(keys), func(i int) bool { return found[i] })
+	}
 }
 
 // prefetchLeading starts to bring here what others have of the keys before the first that is nowhere: an

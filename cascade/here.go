@@ -28,26 +28,36 @@ func (s *Store) Here() Here { return s.here }
 // Contains is Store.ContainsBatch for few keys; ok is false, and nothing was looked up,
 // where others have to be asked for one of them.
 func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
-	return h.Lease(ns, keys, "", 0)
+	found, missing, ok := h.lease(ns, keys, "", 0)
+	if ok {
+		lookedUp(h.state, ns, keys, found, missing)
+	}
+	return found, ok
 }
 
 // Lease is Store.Lease for few keys, in parallel to them; ok is false, and nothing was
 // promised or looked up, where others have to be asked for one of them.
 func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, ok bool) {
+	found, missing, ok := h.lease(ns, keys, owner, d)
+	if missing > 1 { // less says nothing
+		h.state.Requests.NoteMissing(ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
+	}
+	return found, ok
+}
+
+// lease is Lease, and returns how many of the keys are missing.
+func (h Here) lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, missing int, ok bool) {
 	if inject.Armed(inject.Lookup) {
-		return nil, false
+		return nil, 0, false
 	}
 	found = make([]bool, len(keys))
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	missing := h.lookManyLocked(ns, keys, found)
+	missing = h.lookManyLocked(ns, keys, found)
 	if missing > 0 && h.others.AsksElsewhere() {
-		return nil, false
+		return nil, 0, false
 	}
 	h.state.Count.LookupsLocked(ns, uint64(len(keys)), uint64(len(keys)-missing))
-	if missing > 1 { // less says nothing
-		h.state.Requests.NoteMissing(ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
-	}
 	if sp := h.state.Mu.Names.Space(ns); sp != nil && d > 0 {
 		for i, key := range keys {
 			if n := sp.GetBytes(key); n != nil && found[i] {
@@ -55,7 +65,7 @@ func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (fo
 			}
 		}
 	}
-	return found, true
+	return found, missing, true
 }
 
 // unanswered reports whether a look-up of n keys fails, and counts them as lost then.
