@@ -133,3 +133,21 @@ class OneRank(unittest.TestCase):
         self.c = Client(self.rank.socket)
         self.addCleanup(self.c.close)
         self.ns = f"ns-{random.getrandbits(64):016x}"
+
+
+class ChainInFiles(unittest.TestCase):
+    """Tests that share a rank whose memory has room for a part of a chain: its head has left for files."""
+
+    keys = [f"k{i}" for i in range(24)]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.files = tempfile.mkdtemp(prefix="cascade-files-")
+        cls.addClassCleanup(shutil.rmtree, cls.files, ignore_errors=True)
+        cls.rank = Rank("16MiB", "--lustre-dir", cls.files).start()
+        cls.addClassCleanup(cls.rank.end)
+        cls.c = Client(cls.rank.socket)
+        cls.addClassCleanup(cls.c.close)
+        for i, k in enumerate(cls.keys):
+            cls.c.put("ns", k, bytes([i]) * MIB)
+        until(lambda: len(cls.c.probe("ns", cls.keys).tiers) > 1, "blocks in files")

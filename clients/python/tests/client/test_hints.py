@@ -1,29 +1,16 @@
 """What is declared of chains: of how many keys there are blocks, what comes into memory, and that a client without a rank goes on."""
 
 import asyncio
-import shutil
-import tempfile
-import unittest
 
-from rank import MIB, Rank, until
+from rank import ChainInFiles, until
 
 from cascade_kv import AsyncClient, Client
 
 KEYS = [f"k{i}" for i in range(24)]
 
 
-class Hints(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.mkdtemp(prefix="cascade-hints-")
-        cls.addClassCleanup(shutil.rmtree, cls.files, ignore_errors=True)
-        cls.rank = Rank("16MiB", "--lustre-dir", cls.files).start()
-        cls.addClassCleanup(cls.rank.end)
-        cls.c = Client(cls.rank.socket)
-        cls.addClassCleanup(cls.c.close)
-        for i, k in enumerate(KEYS):
-            cls.c.put("ns", k, bytes([i]) * MIB)
-        until(lambda: len(cls.c.probe("ns", KEYS).tiers) > 1, "blocks in files")
+class Hints(ChainInFiles):
+    keys = KEYS
 
     def test_reaches_what_is_there(self):
         self.assertEqual(self.c.hint("ns", [*KEYS, "absent"], shared=3, due=30.5), len(KEYS))

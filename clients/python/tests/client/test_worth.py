@@ -1,11 +1,9 @@
 """What an engine is advised to load: what it computes faster stays where it is."""
 
-import shutil
-import tempfile
 import unittest
 from unittest import mock
 
-from rank import MIB, Rank, until
+from rank import MIB, ChainInFiles
 
 from cascade_kv import AsyncClient, Client, Layout
 from cascade_kv.worth import Worth
@@ -16,20 +14,8 @@ FAST = 1e12  # tokens a second: whatever is loaded is slower
 SLOW = 1.0
 
 
-class Advice(unittest.TestCase):
-    """A chain of which the head has left memory for files."""
-
-    @classmethod
-    def setUpClass(cls):
-        cls.files = tempfile.mkdtemp(prefix="cascade-worth-")
-        cls.addClassCleanup(shutil.rmtree, cls.files, ignore_errors=True)
-        cls.rank = Rank("16MiB", "--lustre-dir", cls.files).start()
-        cls.addClassCleanup(cls.rank.end)
-        cls.c = Client(cls.rank.socket)
-        cls.addClassCleanup(cls.c.close)
-        for i, k in enumerate(KEYS):
-            cls.c.put("ns", k, bytes([i]) * BLOCK)
-        until(lambda: len(cls.c.probe("ns", KEYS).tiers) > 1, "blocks in files")
+class Advice(ChainInFiles):
+    keys = KEYS
 
     def test_what_is_slow_to_compute_is_loaded(self):
         a = self.c.advise("ns", KEYS, 60.0)
