@@ -3,12 +3,12 @@ package cascade
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 )
 
 // Probe returns the longest cached prefix of a chain of keys, head first, of
@@ -55,8 +55,10 @@ func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
 		}
 	}
 	cached := c.cached(s)
-	c.askNearer(ctx, s, cached)
-	c.askNearerCatalogued(ctx, s, cached)
+	if s.others.Peers != nil {
+		c.askNearer(ctx, s, cached)
+		c.askNearerCatalogued(ctx, s, cached)
+	}
 	for i, level := range estimate.Fastest(cached, linesOf(s)) {
 		c.res.add(tierOf(s, c.here[i].tier, level), cached[i].Bytes)
 	}
@@ -76,6 +78,7 @@ const (
 // cached lists the leading keys that are cached, each with the levels that have its block.
 func (c *chain) cached(s *Store) (all []estimate.Copies) {
 	hits := c.hits
+	all = make([]estimate.Copies, 0, len(c.keys))
 	for i := range c.keys {
 		one := estimate.Copies{Levels: 1 << fromMemory, Bytes: c.here[i].size}
 		switch c.here[i].tier {
@@ -103,15 +106,8 @@ func (c *chain) cached(s *Store) (all []estimate.Copies) {
 // askNearer adds to the levels of what lies in the cold tier here other ranks' memory, where it pays
 // to ask for that: as a load of all of it does.
 func (c *chain) askNearer(ctx context.Context, s *Store, cached []estimate.Copies) {
-	var keys []string
-	var at []int
-	bytes := int64(0)
-	for i, one := range cached {
-		if c.here[i].tier != "" && one.Levels == 1<<fromFiles {
-			keys, at, bytes = append(keys, strings.Clone(c.keys[i])), append(at, i), bytes+one.Bytes
-		}
-	}
-	if !s.others.PaysToAsk(bytes) {
+	keys, at, _ := c.toAsk(s, cached, c.inFiles)
+	if len(keys) == 0 {
 		return
 	}
 	for j, copies := range s.others.InMemory(ctx, c.ns, keys, s.here.infos(c.ns, keys)) {
@@ -123,19 +119,8 @@ func (c *chain) askNearer(ctx context.Context, s *Store, cached []estimate.Copie
 
 // askNearerCatalogued is askNearer of what the catalogue has, by the same rule as the get of all of it.
 func (c *chain) askNearerCatalogued(ctx context.Context, s *Store, cached []estimate.Copies) {
-	var keys []string
-	var at, hit []int
-	bytes, hits := int64(0), 0
-	for i := range cached {
-		if c.here[i].tier != "" {
-			continue
-		}
-		if c.hits[hits].Copies == nil || others.FromCatalogue(c.hits[hits].Copies) {
-			keys, at, hit, bytes = append(keys, strings.Clone(c.keys[i])), append(at, i), append(hit, hits), bytes+cached[i].Bytes
-		}
-		hits++
-	}
-	if !s.others.PaysToAsk(bytes) {
+	keys, at, hit := c.toAsk(s, cached, c.catalogued)
+	if len(keys) == 0 {
 		return
 	}
 	found := s.others.CataloguedUnasked(c.ns, keys)
@@ -146,6 +131,39 @@ func (c *chain) askNearerCatalogued(ctx context.Context, s *Store, cached []esti
 			c.hits[hit[j]].Copies = copies
 		}
 	}
+}
+
+// inFiles reports whether a key that is cached is of a block that this rank has in the cold tier
+// alone.
+func (c *chain) inFiles(one estimate.Copies, i, _ int) bool {
+	return c.here[i].tier != "" && one.Levels == 1<<fromFiles
+}
+
+// catalogued reports likewise whether the catalogue alone has it: hit is its place among those
+// that are not here.
+func (c *chain) catalogued(_ estimate.Copies, i, hit int) bool {
+	return c.here[i].tier == "" && (c.hits[hit].Copies == nil || others.FromCatalogue(c.hits[hit].Copies))
+}
+
+// toAsk returns copies of those of the keys that are cached for which is reports true, with their
+// places and those among the keys that are not here, if it pays to ask other ranks for all of them.
+func (c *chain) toAsk(s *Store, cached []estimate.Copies, is func(one estimate.Copies, i, hit int) bool) (keys []string, at, hits []int) {
+	bytes, hit := int64(0), 0
+	for i, one := range cached {
+		if is(one, i, hit) {
+			bytes, at, hits = bytes+one.Bytes, append(at, i), append(hits, hit)
+		}
+		if c.here[i].tier == "" {
+			hit++
+		}
+	}
+	if !s.others.PaysToAsk(bytes) {
+		return nil, nil, nil
+	}
+	for _, i := range at {
+		keys = append(keys, c.keys[i])
+	}
+	return block.CopyKeys(keys), at, hits
 }
 
 // tierOf names a level of a block that is in a tier here, "" for none.
