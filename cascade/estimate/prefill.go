@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,8 @@ const (
 // median over blocks: of chains that waited for others, or were put by another engine
 // that was half-way through, there are fewer.
 type Prefills struct {
+	waiting atomic.Bool // whether there are waits
+
 	mu     sync.Mutex
 	waits  map[uint64]awaited
 	order  []wait // of waits, oldest first; with some that are none any more
@@ -97,7 +100,11 @@ func (p *Prefills) Missed(now time.Duration, space string, keys []uint64) {
 		}
 		p.order = p.order[1:]
 	}
+	p.waiting.Store(len(p.waits) > 0)
 }
+
+// Awaits reports whether there is a block for whose put is waited; if not, Stored learns nothing.
+func (p *Prefills) Awaits() bool { return p.waiting.Load() }
 
 // Stored notes that a block was put, by the fingerprint of its key.
 func (p *Prefills) Stored(now time.Duration, key uint64) {
@@ -108,6 +115,7 @@ func (p *Prefills) Stored(now time.Duration, key uint64) {
 		return
 	}
 	delete(p.waits, key)
+	p.waiting.Store(len(p.waits) > 0)
 	m := w.of
 	if now-m.at > prefillFor || w.blocks <= m.blocks {
 		return

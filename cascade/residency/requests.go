@@ -112,10 +112,11 @@ func (q *Requests) Stored(stored ...*names.Name) {
 // cost as much as its chain is long: those blocks can not leave before the new
 // ones, and are the next to leave after them.
 func (q *Requests) StoredLocked(stored ...*names.Name) {
-	now := q.state.Age(q.state.Now())
 	for _, n := range stored {
 		if n.Block() != nil {
-			q.Prefills.Stored(now, block.Fingerprint(n.Namespace(), n.Key()))
+			if q.Prefills.Awaits() {
+				q.Prefills.Stored(q.state.Age(q.state.Now()), block.Fingerprint(n.Namespace(), n.Key()))
+			}
 			q.AddLocked(BlockOf(n))
 		}
 	}
