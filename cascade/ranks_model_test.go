@@ -16,7 +16,7 @@ import (
 // versioned is the content of a key in a version: every 16 bytes tell both, so
 // that no part of another block goes unnoticed.
 func versioned(key int, version uint64) []byte {
-	p := make([]byte, 16*(1000+(key*37+int(version)*101)%4000))
+	p := make([]byte, 16*(3000+(key*37+int(version)*101)%12000))
 	for i := 0; i < len(p); i += 16 {
 		binary.LittleEndian.PutUint64(p[i:], uint64(key)<<32|uint64(i))
 		binary.LittleEndian.PutUint64(p[i+8:], version)

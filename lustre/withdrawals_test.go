@@ -25,9 +25,19 @@ type runs struct {
 }
 
 func newRuns(t *testing.T) *runs {
-	r := &runs{T: t, dir: t.TempDir(), local: filepath.Join(t.TempDir(), "index"), fs: vfstest.NewFault(vfs.OS{})}
+	r := &runs{T: t, dir: t.TempDir(), local: filepath.Join(onNode(t), "index"), fs: vfstest.NewFault(vfs.OS{})}
 	t.Cleanup(r.end)
 	return r
+}
+
+// onNode returns a directory for an index, which must not lie on Lustre as the others may.
+func onNode(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "lustre-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 func (r *runs) must(err error) {
