@@ -38,9 +38,10 @@ func (s *Store) Delete(ctx context.Context, ns, key string) bool {
 	if ns == directory.Contents || !block.IsName(ns, key) { // whose keys are no names
 		return false
 	}
-	left := s.others.Catalogued(ns, []string{key})[0] != nil
+	// What was in memory may be spilled before it is looked for in the catalogue.
+	was := s.state.ContainsHere(ns, key) || s.others.Catalogued(ns, []string{key})[0] != nil
 	visible, stamp := s.here.delete(ns, key)
-	visible = visible || left
+	visible = visible || was
 	if s.others.Peers == nil {
 		return visible
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -334,6 +335,29 @@ func TestMovedBlocks(t *testing.T) {
 			}
 			if got := r.peers.Located(); len(got) != c.asked {
 				t.Errorf("asked for %q, want %d keys", got, c.asked)
+			}
+			r.idle()
+		})
+	}
+}
+
+// A spilled file is loaded again, and merged, while names in it are looked for, or read: they are here
+// then, in files that this rank knows by itself. Nothing is lost.
+func TestBlocksThatComeHere(t *testing.T) {
+	p := parttest.Data(1, size)
+	for name, located := range map[string]bool{"before the catalogue is asked": false, "before the file is read": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRank(t)
+			takes(r.Cold, 300*time.Microsecond, 0)
+			come := sync.OnceFunc(func() { r.PutCold(named("a", 5), p) })
+			if r.files.missing = func(string) { come() }; located {
+				r.known.Hold(named("a", 5), p)
+			} else {
+				come()
+			}
+			r.wants(r.get(t.Context(), false, "a")[0], p, "host")
+			if got := r.Count.Losses.Counts(); len(got) != 0 {
+				t.Errorf("lost: %v", got)
 			}
 			r.idle()
 		})

@@ -123,6 +123,9 @@ func (ld *Loader) viewLocked(ctx context.Context, f *Fetch) *residency.View {
 // loseLocked counts and remembers that one who waited for f has to do without its block. Who
 // has given up loses nothing.
 func loseLocked(ld *Loader, f *Fetch, step, reason string) {
+	if f.block == nil && f.finished && residency.VisibleLocked(ld.state, f.name.NS, f.name.Key) != nil {
+		return // it is here by now: see getMoved
+	}
 	if f.finished || reason != "cancelled" {
 		ld.state.Count.Losses.Add(step, reason, 1)
 	}

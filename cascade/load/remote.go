@@ -62,6 +62,7 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 			ld.locate(ctx, ns, keys, missing, ask, views, fetches, keep)
 		}
 		ld.awaitMissing(ctx, fetches, missing, views)
+		getMoved(ctx, ld, ns, keys, missing, views)
 	}
 	ld.touchOwners(ns, keys, missing, fetches, views)
 }
@@ -133,6 +134,36 @@ func (ld *Loader) joinOneLocked(id residency.NameID) (*residency.View, *Fetch) {
 		ld.InvalidateFetchLocked(id, math.MaxUint64)
 	}
 	return nil, nil
+}
+
+// getMoved gets those of the missing keys whose names are here by now: while they were looked for
+// elsewhere, their spilled file was loaded again, and merged.
+func getMoved(ctx context.Context, ld *Loader, ns string, keys []string, missing []int, views []*residency.View) {
+	got := func(i int) bool { return views[i] != nil }
+	if !slices.ContainsFunc(missing, func(i int) bool { return !got(i) }) {
+		return
+	}
+	left := slices.DeleteFunc(slices.Clone(missing), got)
+	var fresh []*Fetch
+	joined := make([]*Fetch, len(left))
+	ld.state.Mu.Lock()
+	for j, i := range left {
+		if n := residency.VisibleLocked(ld.state, ns, keys[i]); n != nil {
+			b := residency.BlockOf(n)
+			if views[i] = ld.state.PinFastestLocked(b); views[i] == nil {
+				joined[j] = ld.JoinColdLocked(b, n, eviction.CopyOnly, &fresh)
+			}
+		}
+	}
+	if len(fresh) > 0 {
+		ld.StartLocked(fresh)
+	}
+	ld.state.Mu.Unlock()
+	for j, f := range joined {
+		if f != nil {
+			views[left[j]] = ld.Await(ctx, f)
+		}
+	}
 }
 
 // touchOwners reports to the owners which blocks of a chain were served here, so
@@ -385,25 +416,25 @@ func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most evic
 }
 
 // staysLocked reports whether a block from elsewhere may stay here: its name has
-// not changed since it was located, and there is room for the name.
+// not changed since it was located, is not one of this rank's in files by now, and there is room for it.
 func (ld *Loader) staysLocked(f *Fetch) bool {
+	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil && !residency.BlockOf(n).In(ld.state.Last().Index) {
+		return false
+	}
 	return ld.guarded.fetches[f.source] == f && ld.nameRoom.MakeRoomLocked(f.name.NS, f.name.Key) == nil
 }
 
 // copyLocked makes what was read from elsewhere a copy of this rank's own, with the
 // put stamp of what it is a copy of. A name that was put here meanwhile stays what
-// it is. It returns the block that is in memory then, nil for none, and whether it
-// lies there since now.
+// it is, in memory (staysLocked). It returns the block that is in memory then, nil for none, and whether
+// it lies there since now.
 func (ld *Loader) copyLocked(f *Fetch, slot tiers.Slot) (b *residency.Block, fresh bool, err error) {
 	st := f.copies[0]
 	if i := slices.IndexFunc(f.copies, others.IsCatalogued); i >= 0 {
 		st = f.copies[i] // wherever the bytes were read
 	}
 	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil {
-		if residency.BlockOf(n).In(ld.state.Last().Index) {
-			b = residency.BlockOf(n)
-		}
-		return b, false, nil
+		return residency.BlockOf(n), false, nil
 	}
 	info := st.Info
 	pending := info.ID.IsProvisional()
