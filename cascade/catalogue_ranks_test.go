@@ -242,6 +242,7 @@ func TestARankThatMissesAClear(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, anew := range []bool{false, true} {
 			t.Run(fmt.Sprintf("catalogue %v, anew %v", local, anew), func(t *testing.T) {
+				t.Parallel()
 				j := threeRanks(t, local)
 				for i := range 20 {
 					j.ranks[2].putKey(t, fmt.Sprint("old", i), data(uint64(i), 8<<10))

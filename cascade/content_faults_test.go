@@ -293,6 +293,7 @@ func (j *job) restart(rank int) {
 func TestAKeeperBeginsAnew(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		t.Run(fmt.Sprint("catalogue ", local), func(t *testing.T) {
+			t.Parallel()
 			j := &job{t: t, dir: t.TempDir()}
 			if local {
 				j.local = t.TempDir()

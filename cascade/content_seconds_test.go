@@ -110,6 +110,7 @@ func TestSecondCopiesAreGivenUp(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("catalogue %v, %s, %s", local, how, name), func(t *testing.T) {
+					t.Parallel()
 					j := twice(t, local, key)
 					if how != "in memory" {
 						j.ranks[0].dropMemory(t)
@@ -274,6 +275,7 @@ func TestGivingUpIsCutOff(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, step := range steps {
 			t.Run(fmt.Sprintf("catalogue %v, %s", local, step), func(t *testing.T) {
+				t.Parallel()
 				j := twice(t, local, engineKey)
 				j.ranks[1].dropMemory(t)
 				var left string
@@ -317,6 +319,7 @@ func TestTheKeeperDiesMeanwhile(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, step := range steps {
 			t.Run(fmt.Sprintf("catalogue %v, %s", local, step), func(t *testing.T) {
+				t.Parallel()
 				j := twice(t, local, engineKey)
 				j.ranks[1].dropMemory(t)
 				j.giveUpWith(step, func() { j.world.Kill(0) })

@@ -61,7 +61,10 @@ func (j *job) settleWithout(rank int) {
 // nobody serves.
 func TestWhatEndedHidesWhatAnAbsentRankHas(t *testing.T) {
 	for _, local := range []bool{false, true} {
-		t.Run(fmt.Sprint("catalogue ", local), func(t *testing.T) { whatEndedHides(t, threeRanks(t, local)) })
+		t.Run(fmt.Sprint("catalogue ", local), func(t *testing.T) {
+			t.Parallel()
+			whatEndedHides(t, threeRanks(t, local))
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ func TestAForgottenCopyLeavesTheOriginal(t *testing.T) {
 		for _, size := range []int{2000, 20_000} {
 			for _, how := range []string{"in memory", "in files"} {
 				t.Run(fmt.Sprintf("catalogue %v, %d bytes, %s", local, size, how), func(t *testing.T) {
+					t.Parallel()
 					j := threeRanks(t, local)
 					p := data(1, size)
 					j.ranks[2].putKey(t, "k", p)

@@ -16,6 +16,7 @@ func TestAPutThatARankHasNotHeardOf(t *testing.T) {
 	for _, local := range []bool{false, true} {
 		for _, how := range []string{"copied", "replaced", "ends"} {
 			t.Run(fmt.Sprintf("catalogue %v, %s", local, how), func(t *testing.T) {
+				t.Parallel()
 				j := threeRanks(t, local)
 				key := func(i int) string { return fmt.Sprint("k", i) }
 				before := j.ranks[1]
