@@ -26,6 +26,8 @@ type KeyReport struct {
 	Readers int    `json:"readers"` // views and pins of it, and copies under way
 	Leads   bool   `json:"leads"`   // a block after it in a chain is stored here
 
+	Generated bool `json:"generated"` // it counts as of generated tokens: see Limits.StorePromptOnly
+
 	Levels []LevelReport `json:"levels"`           // of this rank, fastest first
 	Copies []CopyReport  `json:"copies,omitempty"` // elsewhere
 	Miss   MissReport    `json:"miss"`
@@ -134,6 +136,7 @@ func (h Here) explain(r *KeyReport, ns, key string) (loss residency.Loss, id Blo
 		id = b.Info.ID
 		r.ID, r.Bytes, r.Names = id.String(), b.Info.Size, len(b.Names())
 		r.Dirty, r.Leased, r.Readers, r.Leads = b.Dirty(), b.Leased(), b.Busy, b.Leads()
+		r.Generated = b.Generated
 	}
 	for _, m := range h.state.Levels {
 		r.Levels = append(r.Levels, explainLevelLocked(m, b, block.Fingerprint(ns, key)))

@@ -55,35 +55,48 @@ func TestStoreThreshold(t *testing.T) {
 }
 
 // TestStorePromptOnly: what is put as generated is dropped to make room and counted, unless another
-// request asked for it or it is put again as part of a prompt; prompts are written. Without the limit
-// all is, and a drain writes what is left.
+// request asked for it, it is put again as part of a prompt or a prompt follows it; prompts are
+// written. Without the limit all is, and a drain writes what is left.
 func TestStorePromptOnly(t *testing.T) {
-	const size, each = 64 << 10, 60
+	const size, each, long = 64 << 10, 60, 24
 	for _, only := range []bool{false, true} {
 		j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
 		j.open(1, 4<<20)
 		r := j.ranks[0]
 		r.limit(func(l *Limits) { l.StorePromptOnly = only })
-		put := func(key string, i int, generated bool) {
+		follow := func(parent, key string, i int, generated bool) {
 			t.Helper()
-			if _, err := r.Put(t.Context(), Entry{Namespace: "ns", Key: key, Generated: generated}, data(uint64(i), size), nil); err != nil {
+			e := Entry{Namespace: "ns", Key: key, Parent: parent, Generated: generated}
+			if _, err := r.Put(t.Context(), e, data(uint64(i), size), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
+		put := func(key string, i int, generated bool) { t.Helper(); follow("", key, i, generated) }
 		put("asked", 1000, true)
 		r.wantAt(t, "asked", data(1000, size))
 		put("again", 1001, true)
 		put("prompt with the same bytes", 1001, false)
+		before := ""
+		for i := range long { // more than is written at once
+			key := fmt.Sprint("turn", i)
+			follow(before, key, 2000+i, i+1 < long)
+			before = key
+		}
+		for key, marked := range map[string]bool{"turn0": false, "asked": true} {
+			if got := why(t, r.Store, key).Generated; got != marked {
+				t.Errorf("%s counts as generated: %v", key, got)
+			}
+		}
 		for i := range each {
 			put(fmt.Sprint("prompt", i), i, false)
 			put(fmt.Sprint("answer", i), 500+i, true)
 		}
 		st := r.Stats()
-		if only != (st.Generated > each/2) || st.Unwritten+st.Lost+st.Shed > 0 || st.Names != 2*each+3-int(st.Generated) {
+		if only != (st.Generated > each/2) || st.Unwritten+st.Lost+st.Shed > 0 || st.Names != 2*each+3+long-int(st.Generated) {
 			t.Errorf("%v: %d dropped as generated, %d unwritten, %d lost, %d shed, %d names", only, st.Generated, st.Unwritten, st.Lost, st.Shed, st.Names)
 		}
 		j.drainAll(0)
-		if durable, _ := j.durable(0); durable != 2*each+2-int(st.Generated) {
+		if durable, _ := j.durable(0); durable != 2*each+2+long-int(st.Generated) {
 			t.Errorf("%v: %d in files after a drain, %d dropped", only, durable, st.Generated)
 		}
 		for i := range each {
@@ -91,5 +104,8 @@ func TestStorePromptOnly(t *testing.T) {
 		}
 		r.wantAt(t, "asked", data(1000, size))
 		r.wantAt(t, "again", data(1001, size))
+		for i := range long {
+			r.wantAt(t, fmt.Sprint("turn", i), data(uint64(2000+i), size))
+		}
 	}
 }

@@ -118,7 +118,20 @@ func (q *Requests) StoredLocked(stored ...*names.Name) {
 				q.Prefills.Stored(q.state.Age(q.state.Now()), block.Fingerprint(n.Namespace(), n.Key()))
 			}
 			q.AddLocked(BlockOf(n))
+			promptLocked(n)
 		}
 	}
 	q.PassLocked(false)
+}
+
+// promptLocked counts what comes before a block of a prompt as part of that prompt, whoever
+// generated it. Without it the block is of no use, and an engine that still has it in its own
+// memory does not ask for it.
+func promptLocked(n *names.Name) {
+	if BlockOf(n).Generated {
+		return
+	}
+	for p := n.Parent(); p != nil && p.Block() != nil && BlockOf(p).Generated; p = p.Parent() {
+		BlockOf(p).Generated = false
+	}
 }

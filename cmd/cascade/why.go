@@ -89,7 +89,7 @@ func whyBlock(r cascade.KeyReport) string {
 	for _, w := range []struct {
 		is   bool
 		word string
-	}{{r.Dirty, "dirty"}, {r.Leased, "leased"}, {r.Leads, "blocks after it are stored"}} {
+	}{{r.Dirty, "dirty"}, {r.Leased, "leased"}, {r.Leads, "blocks after it are stored"}, {r.Generated, "of generated tokens"}} {
 		if w.is {
 			words = append(words, w.word)
 		}

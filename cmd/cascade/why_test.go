@@ -35,9 +35,9 @@ last loss  evicted for want of room, in shm, 1m1s ago
 `, cli.OK,
 		},
 		"next": {
-			`{"state":"readable","id":"ba78","bytes":1,"names":1,"dirty":true,"levels":[{"name":"shm","policy":"lru","here":true,"idle_s":-1}],"miss":{"kept_ms":0}}`,
+			`{"state":"readable","id":"ba78","bytes":1,"names":1,"dirty":true,"generated":true,"levels":[{"name":"shm","policy":"lru","here":true,"idle_s":-1}],"miss":{"kept_ms":0}}`,
 			`key        "k" in "ns": readable on this rank
-block      ba78, 1 B, 1 name, dirty
+block      ba78, 1 B, 1 name, dirty, of generated tokens
 shm        here
            lru: leaves next
 last loss  none
