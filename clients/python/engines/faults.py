@@ -48,10 +48,10 @@ class Rank(daemon.Server):
 
 
 class Ranks:
-    """The engine's rank and, for a while, its peer. A context manager; near is the engine's."""
+    """The engine's rank and, for a while, its peer. A context manager; near is the engine's. A fetch may take fetch_seconds."""
 
-    def __init__(self, work, program):
-        self.work, self.program = work, program
+    def __init__(self, work, program, fetch_seconds=FETCH_SECONDS):
+        self.work, self.program, self.fetch_seconds = work, program, fetch_seconds
         self.socket = work / "near.sock"
         self.arenas = [pathlib.Path(f"/dev/shm/cascade-{os.getpid()}-{work.name}.{i}.arena") for i in range(2)]
         self.near = self.peer = None
@@ -76,7 +76,7 @@ class Ranks:
     def _start(self, number, path, arena, shm, *more):
         command = [self.program, "--rank", number, "--job", "faults", "--socket", path, "--listen=", "--shm-bytes", shm, "--shm-path", arena, "--shm-keep",
                    "--lustre-index=off", "--password-file=", "--admin-listen=", "--log-level", "info",
-                   "--deadline-fetch", f"{FETCH_SECONDS:g}s", *more]
+                   "--deadline-fetch", f"{self.fetch_seconds:g}s", *more]
         server = Rank("rank", command, self.work / f"{pathlib.Path(path).stem}.log", path=path)
         server.start()
         return server

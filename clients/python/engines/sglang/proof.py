@@ -1,4 +1,5 @@
-"""SGLang: its cache stack on a rank, every byte compared, the whole engine twice through each of its interfaces, and the matrix of faults."""
+"""SGLang: its cache stack on a rank, every byte compared, the whole engine twice through each of its interfaces, the matrix of faults, and a
+level that is slower than computing."""
 
 import json
 import subprocess
@@ -6,7 +7,7 @@ import sys
 
 from .. import Failed, daemon, environment
 from ..faults import built
-from . import docs, faults, whole
+from . import docs, faults, slow, whole
 
 VERSION = "0.5.23"
 STACK_SECONDS = 1800
@@ -19,16 +20,19 @@ def add_options(p):
     p.add_argument("--sglang-no-stack", action="store_true", help="sglang: without the checks of the cache stack")
     p.add_argument("--sglang-no-docs", action="store_true", help="sglang: without docs/sglang.md")
     p.add_argument("--sglang-no-faults", action="store_true", help="sglang: without the matrix of faults")
+    p.add_argument("--sglang-no-slow", action="store_true", help="sglang: without the level that is slower than computing")
 
 
 def prove(args, work):
     python = environment.make("sglang", VERSION, size="10 GB", works=imports) / "bin" / "python"
     figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
     failed = []
-    if not args.sglang_no_faults:
-        failing(python, work, figures, failed)
     if args.faults:
-        args.sglang_no_stack, args.sglang_no_docs, args.sglang_modes = True, True, []
+        args.sglang_no_slow, args.sglang_no_stack, args.sglang_no_docs, args.sglang_modes = True, True, True, []
+    if not args.sglang_no_faults:
+        failing(python, work, {"faults": faults.test, "faults-side": faults.test_side}, figures, failed)
+    if not args.sglang_no_slow:
+        failing(python, work, {"slow": slow.test}, figures, failed)
     if not args.sglang_no_stack:
         figures["stack"] = stack(python, args, work / "stack", failed)
     for mode in args.sglang_modes:
@@ -50,10 +54,10 @@ def prove(args, work):
     return figures
 
 
-def failing(python, work, figures, failed):
-    """The matrix of faults, under the whole engine and under its cache stack with pages of a draft model."""
+def failing(python, work, tests, figures, failed):
+    """Tests with a daemon of which steps fail or wait."""
     program = built()
-    for name, test in (("faults", faults.test), ("faults-side", faults.test_side)):
+    for name, test in tests.items():
         folder = work / f"{work.name}-{name}"  # the arenas in /dev/shm are called after it
         folder.mkdir()
         try:

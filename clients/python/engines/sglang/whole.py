@@ -53,20 +53,24 @@ class Client:
 
     def __init__(self, url):
         self.url = url
+        self.key = None  # of its administrator
 
-    def call(self, path, body=None, timeout=ANSWER_SECONDS):
+    def _open(self, path, body=None, method=None):
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return answer.read()
+        headers = {"content-type": "application/json", **({"authorization": f"Bearer {self.key}"} if self.key else {})}
+        return urllib.request.urlopen(urllib.request.Request(self.url + path, data, headers, method=method), timeout=ANSWER_SECONDS)
 
-    def ask(self, prompt):
-        """The tokens of the answer, and how many of the prompt's came from where."""
-        body = {"input_ids": prompt, "sampling_params": {"max_new_tokens": NEW_TOKENS, "temperature": 0, "ignore_eos": True}}
-        answer = json.loads(self.call("/generate", body))
+    def ask(self, prompt, new=NEW_TOKENS):
+        """The tokens of the answer, how many of the prompt's came from where, and seconds to the first token."""
+        sampling = {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}
+        begun, first = time.monotonic(), None
+        with self._open("/generate", {"input_ids": prompt, "sampling_params": sampling, "stream": True}) as events:
+            for event in events:
+                if event.startswith(b"data: {"):
+                    first, answer = first or time.monotonic() - begun, json.loads(event[6:])
         meta = answer["meta_info"]
         details = meta.get("cached_tokens_details") or {}
-        return {"tokens": answer["output_ids"], "cached": meta["cached_tokens"], "storage": details.get("storage", 0)}
+        return {"tokens": answer["output_ids"], "cached": meta["cached_tokens"], "storage": details.get("storage", 0), "seconds": first}
 
 
 class Engine(Client):
@@ -78,7 +82,7 @@ class Engine(Client):
         self.log = work / f"{name}.log"
         self.extra = {"backend_name": "cascade", "module_path": "cascade_kv.sglang", "class_name": "CascadeHiCache",
                       "socket": str(rank_socket), "prefetch_threshold": PAGE, "hicache_storage_pass_prefix_keys": True, **MODES[mode]}
-        self.port = port
+        self.port, self.more = port, ()
 
     def __enter__(self):
         model = self.work / "model"
@@ -88,7 +92,7 @@ class Engine(Client):
             self.python, "-m", "sglang.launch_server", "--model-path", model, *SMALL, "--page-size", PAGE,
             "--enable-hierarchical-cache", "--hicache-ratio", "2", "--hicache-mem-layout", "page_first", "--hicache-write-policy", "write_through",
             "--hicache-storage-prefetch-policy", "wait_complete", "--hicache-storage-backend", "dynamic",
-            "--hicache-storage-backend-extra-config", json.dumps(self.extra), "--host", "127.0.0.1", "--port", self.port,
+            "--hicache-storage-backend-extra-config", json.dumps(self.extra), "--host", "127.0.0.1", "--port", self.port, *self.more,
         ]
         begun = time.monotonic()
         self.child = daemon.start(command, self.log, env=environ(), cwd=self.work)
@@ -108,13 +112,18 @@ class Engine(Client):
 
     def forget(self):
         """Drops what the engine has in its own memory."""
+        self.idle("/flush_cache", {})
+
+    def idle(self, path, body=None, method=None):
+        """A call that is refused while something is still under way."""
         deadline = time.monotonic() + 60
         while True:
             try:
-                return self.call("/flush_cache", {})
-            except urllib.error.HTTPError:  # something is still under way
+                with self._open(path, body, method) as answer:
+                    return answer.read()
+            except urllib.error.HTTPError as e:
                 if time.monotonic() > deadline:
-                    raise
+                    raise Failed(f"SGLang refuses {path}: {e.read().decode(errors='replace')}") from None
                 time.sleep(0.5)
 
     def exceptions(self):

@@ -51,7 +51,7 @@ def answer(llm, vocabulary, order):
         began = time.monotonic()
         out = llm.generate([TokensPrompt(prompt_token_ids=prompt)], sampling, use_tqdm=False)[0]
         requests.append({"tokens": list(out.outputs[0].token_ids), "cached": out.num_cached_tokens,
-                         "seconds": time.monotonic() - began})
+                         "first_seconds": out.metrics.first_token_latency, "seconds": time.monotonic() - began})
     return {"requests": requests, "metrics": metrics(llm)}
 
 
