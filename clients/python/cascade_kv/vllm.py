@@ -84,9 +84,11 @@ def _contained(fallback: Callable[[], Any]) -> Callable[[Any], Any]:
 class _Request:
     """What is known of one request's chunks."""
 
-    __slots__ = ("asked", "known", "lost")
+    __slots__ = ("asked", "context", "known", "lost", "prompt")
 
-    def __init__(self) -> None:
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.prompt: int | None = None  # the token at which the last whole chunk of the prompt ends, once the request was scheduled
         self.asked = 0.0  # when known was learned
         self.known: dict[bytes, bool] = {}
         self.lost: set[bytes] = set()  # promised once and not loaded: never again for this request, or it would wait for ever
@@ -191,7 +193,16 @@ class CascadeTier(SecondaryTierManager):
 
     @_contained(lambda: RequestOffloadingContext())
     def on_new_request(self, req_context: Any) -> RequestOffloadingContext:
+        self._requests[req_context.req_id] = _Request(req_context)
         return RequestOffloadingContext()
+
+    @_contained(lambda: None)
+    def on_schedule_end(self, context: Any) -> None:
+        """When a request is scheduled for the first time, all chunks that vLLM has noted of it are of its prompt."""
+        for req_id in context.new_req_ids:
+            request = self._requests.get(req_id)
+            if request is not None:
+                request.prompt = max(_chunks(request.context).values(), default=0)
 
     @_contained(lambda: LookupResult.MISS)
     def lookup(self, key: bytes, req_context: Any) -> LookupResult:
@@ -200,7 +211,7 @@ class CascadeTier(SecondaryTierManager):
             return LookupResult.MISS
         request = self._requests.get(req_context.req_id)
         if request is None:
-            request = self._requests[req_context.req_id] = _Request()
+            request = self._requests[req_context.req_id] = _Request(req_context)
         if key in request.lost:
             return LookupResult.MISS
         now = time.monotonic()
@@ -268,7 +279,14 @@ class CascadeTier(SecondaryTierManager):
     def _store(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
         parent, chain = _parent(keys, req_context)
         self._mover._declare(self._ns, self._layout)  # once for a connection
-        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, job=number))
+        marked = self._generated(keys, req_context)
+        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, generated=marked, job=number))
+
+    def _generated(self, keys: list[bytes], req_context: Any) -> bool:
+        """Whether each of the chunks has generated tokens. What is not known to counts as of the prompt."""
+        request, chunks = self._requests.get(req_context.req_id), _chunks(req_context)
+        prompt = None if request is None else request.prompt
+        return prompt is not None and all(chunks.get(k, 0) > prompt for k in keys)
 
     def _load(self, region: Region, number: int, keys: list[bytes], extents: np.ndarray, req_context: Any) -> bool:
         return bool(self._mover.load(self._ns, region, keys, extents, job=number))

@@ -38,19 +38,26 @@ class Rank(Server):
         """How many blocks it has been given and has."""
         return json.loads(self.ask("CASCADE.STATS"))["names"]
 
+    def namespaces(self):
+        return [space["name"] for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]]
+
     def parents(self):
         """The parent of each block, by its key, of all namespaces; b"" has none."""
         found = {}
-        for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]:
+        for space in self.namespaces():
             cursor = b"0"
             while True:
-                cursor, keys = self.ask("CASCADE.SCAN", space["name"], cursor, "COUNT", 1000)
+                cursor, keys = self.ask("CASCADE.SCAN", space, cursor, "COUNT", 1000)
                 for key in keys:
-                    stat = self.ask("CASCADE.STAT", space["name"], key) or []
+                    stat = self.ask("CASCADE.STAT", space, key) or []
                     found[key] = dict(zip(stat[::2], stat[1::2])).get(b"parent")
                 if cursor == b"0":
                     break
         return found
+
+    def generated(self, namespace, key):
+        """Whether a block counts as of generated tokens."""
+        return json.loads(self.ask("CASCADE.WHY", namespace, key))["generated"]
 
     def layouts(self):
         """How the blocks of each namespace are made, None where nobody declared it."""

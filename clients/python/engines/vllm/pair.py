@@ -13,6 +13,7 @@ PREFIX = 2048  # tokens, 16 chunks
 SEEDS = [1, 2, 3, 4]
 MORE = [5, 6]
 TIER = "1:CascadeTier"
+ANSWERED, CHUNK = 7, 128
 ALL = PREFIX * len(SEEDS)
 FEW, MANY = 24, 976  # bits
 
@@ -37,6 +38,7 @@ def test_next(work, program=None):
 def run(home, work, program, *, short=False):
     with Rank(work, 1 << 30, program=program, cold=True) as rank:
         kv = engine.kv_transfer(rank.path, 128 << 20)
+        kv["kv_connector_extra_config"]["offload_prompt_only"] = False
         with engine.Engine(home, work, "store", kv) as first:
             reference = first.ask(SEEDS + MORE)
             check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
@@ -49,11 +51,22 @@ def run(home, work, program, *, short=False):
             check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
             check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
             check(loaded["metrics"].get(f"vllm:kv_offload_tiering_read_bytes[{TIER}]", 0) >= 4 * 16 << 20, "64 MiB came from the rank")
+            answered(rank, second)
             found = {} if short else flipped(rank, second, tokens(reference))
             killed(rank, second, tokens(reference))
             if not short:
                 upgraded(rank, second, tokens(reference))
     return {"tokens_found_after_flips": found, "prompts": len(SEEDS), "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "metrics": loaded["metrics"]}
+
+
+def answered(rank, live):
+    """An answer that fills a chunk is marked as generated, and the prompt before it is not."""
+    before, deadline = rank.parents(), time.monotonic() + 60
+    live.ask([ANSWERED], CHUNK - 16, new=CHUNK + 16)  # the prompt is a chunk
+    while len(new := {k: p for k, p in rank.parents().items() if k not in before}) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    marks = {parent != b"": rank.generated(rank.namespaces()[0], key) for key, parent in new.items()}
+    check(len(new) == 2 and marks == {False: False, True: True}, f"a prompt's chunk is stored as such and one of the answer as generated: {marks}")
 
 
 def flipped(rank, live, reference):

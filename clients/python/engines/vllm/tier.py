@@ -8,7 +8,7 @@ import unittest
 import uuid
 
 import numpy as np
-from vllm.v1.kv_offload.base import LookupResult, ReqContext, make_offload_key
+from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
@@ -82,6 +82,32 @@ class Tier(unittest.TestCase):
             context.kv_transfer_params = params
             self.tier.on_request_finished(context)
             self.assertEqual(told, [] if want is None else [(self.tier._ns, [bytes(k) for k in keys], want)], params)
+
+    def test_what_is_generated(self):
+        """What comes after the prompt is marked. A job with both, and one of a request that was never scheduled, counts as of the prompt."""
+        keys, context = self.keys(8)
+        self.tier.on_new_request(prompt := ReqContext(req_id="r"))
+        self.tier.on_schedule_end(ScheduleEndContext(set(), set()))
+        for k in keys[:3]:
+            prompt.set_offload_key_position(k, context.get_offload_key_position(k))
+        self.tier.on_schedule_end(ScheduleEndContext({"r", "another"}, set()))
+        for k in keys:
+            prompt.set_offload_key_position(k, context.get_offload_key_position(k))
+        self.tier.on_schedule_end(ScheduleEndContext(set(), {"r"}))
+        for some in (keys[:2], keys[2:4], keys[4:]):
+            self.job(some, range(len(some)), prompt)
+            self.rows[:] += 1  # or its bytes would be a prompt's
+            self.results()
+        self.assertEqual([self.rank.generated(self.tier._ns, k) for k in keys], [False] * 4 + [True] * 4)
+        self.tier.on_request_finished(prompt)
+        (key,), unscheduled = [make_offload_key(b"u" * 32, 0)], self.keys(1, "u")[1]
+        unscheduled.set_offload_key_position(key, 1000)
+        self.tier.on_new_request(unscheduled)
+        self.job([key], [40], unscheduled)
+        self.results()
+        self.assertFalse(self.rank.generated(self.tier._ns, key))
+        self.tier.on_request_finished(unscheduled)
+        self.assertEqual(self.tier._requests, {})
 
     def test_what_was_stored_is_found_and_loaded(self):
         keys, context = self.keys(4)
