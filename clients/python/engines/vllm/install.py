@@ -97,7 +97,8 @@ def _sources(site, compiled):
     with tempfile.TemporaryDirectory(dir=site) as folder:
         package = pathlib.Path(folder) / f"vllm-{NEXT}" / "vllm"
         with tarfile.open(fileobj=_source_distribution()) as archive:
-            archive.extractall(folder, [m for m in archive if m.name.startswith(f"vllm-{NEXT}/vllm/")], filter="data")
+            found = [m for m in archive if m.name.startswith(f"vllm-{NEXT}/vllm/") and m.isfile() and ".." not in m.name.split("/")]
+            archive.extractall(folder, found, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))  # Python 3.11.4
         for library in compiled.rglob("*.so"):
             link = package / library.relative_to(compiled)
             link.parent.mkdir(parents=True, exist_ok=True)
