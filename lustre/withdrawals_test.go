@@ -2,6 +2,7 @@ package lustre
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -266,4 +267,142 @@ func TestWithdrawalsThatAreNeeded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withdrawn has rank 0 withdraw the name a, which rank 1 left in one file and b in another,
+// and leaves a file of withdrawals alone.
+func (r *runs) withdrawn() (left string) {
+	r.Helper()
+	r.begin(1, 7)
+	r.put("a", 10)
+	r.put("fills", 11)
+	r.put("b", 20)
+	r.end()
+	r.begin(0, 1)
+	r.round()
+	return r.leaveWithdrawal(func() {
+		hid, err := r.Tier.Catalogue().Withdraw(r.Context(), block.Name{Namespace: "ns", Key: "a", Seq: 100})
+		r.must(err)
+		if !hid[0] {
+			r.Error("it hides nothing")
+		}
+	})
+}
+
+// withdrawals counts those on record in the files of rank 0.
+func (r *runs) withdrawals() (n int) {
+	r.Helper()
+	all, err := r.Parts(r.Context())
+	r.must(err)
+	for _, p := range all {
+		files, err := r.Files(r.Context(), p)
+		r.must(err)
+		for _, number := range files.Numbers {
+			c, err := r.Contents(r.Context(), p, number, -1)
+			if errors.Is(err, tiers.ErrNotFound) {
+				continue // it is being removed
+			}
+			r.must(err)
+			for _, rec := range c.Names {
+				if rec.Dropped {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// turn is a round and a merge.
+func (r *runs) turn() {
+	r.Helper()
+	r.round()
+	r.merge()
+}
+
+func (r *runs) wantHidden(when string) {
+	r.Helper()
+	got := r.Tier.Catalogue().Find("ns", []string{"a", "b"})
+	if !got[0].Info.ID.IsZero() || got[1].Info.ID.IsZero() {
+		r.Errorf("%s: found %+v, of which the first was deleted", when, got)
+	}
+}
+
+func (r *runs) segmentOf(rank uint32, number uint64) string {
+	return filepath.Join(r.dir, segment.Path(tiers.Part{Rank: rank, Incarnation: 7}, number))
+}
+
+// TestWithdrawalsThatHideNoMore: what a withdrawal hid is gone with its file, and so is the
+// withdrawal then, however many runs it has moved through.
+func TestWithdrawalsThatHideNoMore(t *testing.T) {
+	r := newRuns(t)
+	r.withdrawn()
+	for run := range uint64(3) {
+		r.next(2 + run)
+		for range 3 {
+			r.turn()
+		}
+		if r.wantHidden("there"); r.withdrawals() == 0 {
+			t.Fatal("the withdrawal is gone, and what it hides is not")
+		}
+		r.spillAll()
+	}
+	r.must(os.Remove(r.segmentOf(1, 0)))
+	r.next(9)
+	r.turn()
+	r.turn()
+	r.until("the withdrawal is gone", func() bool { r.turn(); return r.withdrawals() == 0 })
+	r.wantHidden("gone")
+}
+
+// TestWithdrawalsOfPartsLeftOut: a part that is left out of rounds, for its rank is back, is
+// not gone.
+func TestWithdrawalsOfPartsLeftOut(t *testing.T) {
+	r := newRuns(t)
+	r.withdrawn()
+	r.next(2)
+	for range 5 {
+		_, err := r.Tier.Catalogue().AdoptParts(r.Context(), nil, nil)
+		r.must(err)
+		r.merge()
+	}
+	r.next(3)
+	r.turn()
+	r.must(r.Close())
+	r.must(os.RemoveAll(r.local))
+	r.begin(0, 4)
+	r.round()
+	r.wantHidden("its rank is gone again")
+}
+
+// TestWithdrawalsAndMoves: what moved from a directory that was listed after it to one that
+// was listed before it is seen in neither. It is not gone.
+func TestWithdrawalsAndMoves(t *testing.T) {
+	r := newRuns(t)
+	left := r.withdrawn()
+	r.next(2)
+	r.turn()
+	r.until("the withdrawal is in a file of this run alone", func() bool {
+		files, err := filepath.Glob(filepath.Join(r.dir, "*", "*.bin"))
+		return err == nil && !r.there(left) && r.Tier.Catalogue().State().Segments == len(files)
+	})
+	from, away := r.segmentOf(1, 0), filepath.Join(t.TempDir(), "away")
+	for turn := range 3 { // it is on its way in the first, and there in the second
+		if turn == 0 {
+			r.must(os.Rename(from, away))
+		} else if turn == 1 {
+			r.must(os.Rename(away, from))
+		}
+		if r.turn(); turn > 0 {
+			r.wantHidden("moved")
+		}
+		if r.withdrawals() == 0 {
+			t.Fatal("the withdrawal is gone")
+		}
+	}
+	r.must(r.Close())
+	r.must(os.RemoveAll(r.local))
+	r.begin(0, 4)
+	r.round()
+	r.wantHidden("the index is lost")
 }

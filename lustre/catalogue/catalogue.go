@@ -313,12 +313,13 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	older, drops, err := c.older(names, false)
+	at, drops, err := c.older(names)
 	if err != nil {
 		return nil, unavailable(err)
 	}
+	older := make([]bool, len(names))
 	for i, n := range names { // before the index has it: see segment.Store.Reload
-		if !older[i] {
+		if older[i] = at[i].older(false); !older[i] {
 			continue
 		}
 		n.Seq--
@@ -329,11 +330,24 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 	return older, unavailable(c.tombstone(ctx, drops))
 }
 
-// older reports for which names the index has records below their Seq, withdrawn ones
-// included, and returns what withdraws them there. Of a name there is one record; judged: a
-// withdrawal of this rank's own that is just below was read from a file, and counts only if
-// it hides some of others. Else it may be one that was not recorded in a file.
-func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
+// olderRecord is the record, one for each name, that the index has below a Seq.
+type olderRecord struct {
+	found       bool
+	itself      bool // it is this rank's own, and just below
+	dropped     bool
+	more, hides bool // as in index.Name
+}
+
+// older reports whether there is one; judged: a withdrawal that is itself was read from a
+// file, and counts only if it hides some of others. Else it may be one that was not recorded in
+// a file.
+func (r olderRecord) older(judged bool) bool {
+	return r.found && (r.hides || !judged || !r.dropped || !r.itself)
+}
+
+// older returns what the index has of names below their Seq, withdrawn ones included, and
+// what withdraws them there.
+func (c *Catalogue) older(names []block.Name) ([]olderRecord, map[index.Segment][]index.Name, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
@@ -341,14 +355,14 @@ func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Se
 	if _, err := c.index.PeekBatch(hashes, entries); err != nil {
 		return nil, nil, err
 	}
-	older := make([]bool, len(names))
+	older := make([]olderRecord, len(names))
 	drops := map[index.Segment][]index.Name{}
 	for i, e := range entries {
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			continue
 		}
-		itself := judged && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
-		older[i] = e.Name.Hides || !itself
+		older[i] = olderRecord{found: true, dropped: e.Name.Dropped, more: e.Name.More, hides: e.Name.Hides}
+		older[i].itself = e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}

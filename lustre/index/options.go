@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"cascadekv/lustre/index/home"
 )
 
 // Options configure an Index. The zero value of every field but Dir is useful.
@@ -53,7 +55,7 @@ func (o *Options) setDefaults() {
 		o.fs = vfs.Default
 	}
 	if o.fsType == nil {
-		o.fsType = statfsType
+		o.fsType = home.StatfsType
 	}
 }
 

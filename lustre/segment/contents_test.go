@@ -130,13 +130,15 @@ func TestOlderRecordsAreVoid(t *testing.T) {
 		t.Errorf("older: %s", got)
 	}
 	var asked []string
-	s.Hides(func(names []block.Name) []bool {
-		hides := make([]bool, len(names))
+	s.Hides(func(names []block.Name) []Older {
+		older := make([]Older, len(names))
 		for i, n := range names {
 			asked = append(asked, fmt.Sprint(n.Key, n.Seq))
-			hides[i] = n.Key == "hides"
+			if n.Key == "hides" {
+				older[i] = OlderOthers
+			}
 		}
-		return hides
+		return older
 	})
 	if len(asked) != 2 {
 		t.Errorf("asked for %v", asked)

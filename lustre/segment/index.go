@@ -71,6 +71,7 @@ type nameState struct {
 	seq     uint64
 	dropped bool
 	hides   bool // older records of it lie in segments that were not read
+	alone   bool // it is sure that no others of it lie in any segments but those that records counts
 	records int
 
 	elsewhere bool // its block, or its newest record, is in a file that was spilled
@@ -131,7 +132,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	}
 	st.records++
 	f.spill.noteSeq(r)
-	st.hides = st.hides || r.Hides
+	st.hides, st.alone = st.hides || r.Hides, false
 	f.recs = append(f.recs, st)
 	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {
 		return false
@@ -206,10 +207,11 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.records > n {
 		return true
 	}
+	older := !st.alone && x.olderOutLocked(f, st.seq)
 	if st.dropped {
-		return unread || x.olderOutLocked(f, st.seq)
+		return unread || older
 	} // the withdrawal of one whose block is gone may be on its way
-	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && (st.hides || x.olderOutLocked(f, st.seq))
+	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && (st.hides || older)
 }
 
 // shapesLocked describes the segments that can be rewritten, and as whole those that
