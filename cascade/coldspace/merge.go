@@ -47,17 +47,17 @@ func (cs *Space) MergeAll(ctx context.Context) {
 	cs.MergedAll()
 }
 
-// MergeOnce reports whether merging again may be worth it.
+// MergeOnce reports whether merging again may be worth it. While what upkeep moved is not
+// repaid it does nothing, unless merging is what frees the space that the tier lacks.
 func (cs *Space) MergeOnce(ctx context.Context) bool {
-	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
-	defer cancel()
-	if cs.state.Cold.Reads.Await(limited) != nil || cs.state.Cold.Writes.Await(limited) != nil {
+	if !cs.mayMerge() {
 		return false
 	}
+	limited, cancel := context.WithTimeout(ctx, mergeDeadline)
+	defer cancel()
 	began := cs.state.Now()
 	m, err := cs.state.Cold.Files.Merge(limited, cs.mergeBudget(), cs.moved)
-	cs.state.Cold.Reads.Owe(int64(m.Bytes))
-	cs.state.Cold.Writes.Owe(int64(m.Written))
+	cs.oweMerged()
 	if m.Merges > 0 {
 		cs.state.Log.Info("merged segments", "tier", cs.state.ColdName(), "segments", m.Segments, "blocks", m.Blocks, "bytes", m.Bytes,
 			"freed", m.Freed(), "duration", cs.state.Now().Sub(began))
@@ -68,6 +68,32 @@ func (cs *Space) MergeOnce(ctx context.Context) bool {
 		cs.state.NoteColdLocked(err)
 	}
 	return m.Segments > 0 && err == nil
+}
+
+// mayMerge reports whether the budgets of what is read and written allow a merge.
+func (cs *Space) mayMerge() bool {
+	cs.oweMerged()
+	if !cs.state.Cold.Reads.Owes() && !cs.state.Cold.Writes.Owes() {
+		return true
+	}
+	cs.state.Mu.Lock()
+	defer cs.state.Mu.Unlock()
+	return cs.guarded.LowSpace.Exceeds(cs.usedBelow())
+}
+
+// oweMerged counts what merges have moved since the last call: also of one that was left
+// behind and went on.
+func (cs *Space) oweMerged() {
+	all := cs.state.Cold.Files.Stats().Merged
+	if all == nil {
+		return
+	}
+	cs.state.Mu.Lock()
+	was := cs.guarded.merged
+	cs.guarded.merged = *all
+	cs.state.Mu.Unlock()
+	cs.state.Cold.Reads.Owe(int64(all.Bytes - was.Bytes))
+	cs.state.Cold.Writes.Owe(int64(all.Written - was.Written))
 }
 
 // moved publishes where blocks lie after a merge.

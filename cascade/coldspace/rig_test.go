@@ -21,6 +21,7 @@ const size = 1000 // of the blocks of these tests
 type files struct {
 	*parttest.Files
 	merge    func() (tiers.Merged, []block.ID, error)
+	merged   tiers.Merged // by all merges
 	sparsest [][]block.ID
 	parts    map[tiers.Part][]tiers.Entry // that may be inherited
 	asked    []tiers.Part
@@ -41,7 +42,14 @@ func (f *files) Merge(_ context.Context, _ int64, moved func([]block.ID)) (tiers
 	}
 	did, ids, err := f.merge()
 	moved(ids)
+	f.merged.Add(did)
 	return did, err
+}
+
+func (f *files) Stats() tiers.Stats {
+	st, merged := f.Files.Stats(), f.merged
+	st.Merged = &merged
+	return st
 }
 
 func (f *files) Sparsest(int) [][]block.ID { return f.sparsest }

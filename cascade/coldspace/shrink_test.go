@@ -336,15 +336,56 @@ func TestMergesKeepTheBudgets(t *testing.T) {
 	if !r.MergeOnce(t.Context()) || r.Cold.Reads.Left() != 1000 || r.Cold.Writes.Left() != 1000 {
 		t.Errorf("%d bytes are left to read, %d to write", r.Cold.Reads.Left(), r.Cold.Writes.Left())
 	}
-	ended, end := context.WithCancel(t.Context())
-	end()
 	for range 2 { // then the reads are repaid, and the writes are not
-		if r.MergeOnce(ended) || merges != 1 {
+		if r.MergeOnce(t.Context()) || merges != 1 {
 			t.Errorf("%d merges, in debt", merges)
 		}
 		r.Advance(6 * time.Second)
 	}
-	if r.MergeOnce(ended); merges != 2 {
+	if r.MergeOnce(t.Context()); merges != 2 {
 		t.Errorf("%d merges, with a budget", merges)
+	}
+}
+
+// What a merge moves after its caller has left it is owed as well.
+func TestMergesThatAreLeftBehindOweToo(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.ReadRate, o.Limits.WriteRate = 1000, 1000 })
+	merges := 0
+	r.files.merge = func() (tiers.Merged, []block.ID, error) {
+		merges++
+		return tiers.Merged{}, nil, context.DeadlineExceeded
+	}
+	r.MergeOnce(t.Context())
+	if r.MergeOnce(t.Context()); merges != 2 {
+		t.Errorf("%d merges, and none has moved anything", merges)
+	}
+	r.files.merged.Add(tiers.Merged{Merges: 1, Bytes: 2000, Written: 2000}) // it has ended meanwhile
+	if r.MergeOnce(t.Context()); merges != 2 || !r.Cold.Reads.Owes() || !r.Cold.Writes.Owes() {
+		t.Errorf("%d merges, in debt", merges)
+	}
+}
+
+// Where the file system is full a merge waits for no budget, until what was given up is merged.
+func TestMergesOfAFullTierDoNotWait(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Limits.ReadRate, o.Limits.WriteRate = 1000, 1000 })
+	r.fill(32, 4)
+	merges := 0
+	r.files.merge = func() (tiers.Merged, []block.ID, error) {
+		merges++
+		return tiers.Merged{Merges: 1, Segments: 1, Bytes: 5000, Written: 9000}, nil, nil
+	}
+	r.MergeOnce(t.Context())
+	if r.MergeOnce(t.Context()); merges != 1 {
+		t.Errorf("%d merges, in debt", merges)
+	}
+	r.full()
+	if r.MergeOnce(t.Context()); merges != 2 {
+		t.Errorf("%d merges of a full tier, in debt", merges)
+	}
+	if r.Shrink(); r.usedBelow() > r.limit() {
+		t.Fatalf("%d bytes stay, of %d", r.usedBelow(), r.limit())
+	}
+	if r.MergeOnce(t.Context()); merges != 2 {
+		t.Errorf("%d merges, in debt, of a tier that has given up its share", merges)
 	}
 }

@@ -26,6 +26,7 @@ type Space struct {
 		Orphans  Orphans
 		LowSpace policy.LowSpace
 		Spilled  []tiers.SpilledFile // as of the last look, the oldest first
+		merged   tiers.Merged        // what the budgets have of merges
 		loading  int                 // calls of AdoptDue and Reload that load files: nothing leaves meanwhile
 	}
 }

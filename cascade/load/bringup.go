@@ -169,7 +169,8 @@ func (ld *Loader) runFetches(fetches []*Fetch) {
 }
 
 // inBudget waits until there is a budget for reading a part, and counts that. What empties
-// a file that cannot be merged is upkeep, and waits for its turn. Errors: ErrOverBudget, those of ctx.
+// a file that cannot be merged, which is done only where the file system is full, waits for
+// nothing, and what comes after owes it. Errors: ErrOverBudget, those of ctx.
 func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
 	cold, bytes := ld.state.Cold, int64(0)
 	for _, f := range part {
@@ -181,9 +182,6 @@ func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
 	}
 	if part[0].price != eviction.AnyBlock {
 		return cold.Reads.Within(ctx, bytes, budgetWait)
-	}
-	if err := cold.Reads.Await(ctx); err != nil {
-		return err
 	}
 	cold.Reads.Owe(bytes)
 	return nil

@@ -59,7 +59,7 @@ func (h *LowSpace) Accept(now time.Time, used int64) {
 	if now.Sub(h.refused) >= quietFor {
 		*h = LowSpace{}
 	}
-	h.owed = h.owed || h.limit > 0 && used > h.limit
+	h.owed = h.owed || h.Exceeds(used)
 }
 
 // Grow raises the limit by bytes that this rank has adopted.
@@ -75,7 +75,7 @@ func (h *LowSpace) Grow(bytes int64) {
 // there is another one all the same, later.
 func (h *LowSpace) Evacuate(now time.Time, used int64) bool {
 	switch {
-	case h.limit == 0, used <= h.limit, now.Sub(h.refused) >= quietFor:
+	case !h.Exceeds(used), now.Sub(h.refused) >= quietFor:
 		return false
 	case h.emptied > 0 && used >= h.emptied && now.Sub(h.tried) < LowSpaceStep:
 		return false
@@ -83,6 +83,10 @@ func (h *LowSpace) Evacuate(now time.Time, used int64) bool {
 	h.emptied, h.tried = used, now
 	return true
 }
+
+// Exceeds reports whether the tier, which takes used bytes, takes more than its limit: what
+// this rank has given up is to be merged.
+func (h *LowSpace) Exceeds(used int64) bool { return h.limit > 0 && used > h.limit }
 
 // Limit is how many bytes the tier may take for this rank; 0 is no limit.
 func (h *LowSpace) Limit() int64 { return h.limit }

@@ -20,13 +20,6 @@ type Flow struct {
 	}
 }
 
-// flowPoll bounds how long Await sleeps before it looks whether requests left something, or the
-// limit is another. It sleeps for flowPause at least, as the clock may stand still or go back.
-const (
-	flowPoll  = 100 * time.Millisecond
-	flowPause = time.Millisecond
-)
-
 // Rate is the limit by now, 0 for none.
 func (f *Flow) Rate() int64 { return f.rate(f.state.Limits.Load()) }
 
@@ -83,19 +76,11 @@ func (f *Flow) Owe(bytes int64) {
 	f.mu.bucket.Owe(f.state.Now(), f.Rate(), bytes)
 }
 
-// Await waits until upkeep owes nothing. The error is that of ctx.
-func (f *Flow) Await(ctx context.Context) error {
-	for {
-		f.mu.Lock()
-		wait := f.mu.bucket.Repaid(f.state.Now(), f.Rate())
-		f.mu.Unlock()
-		if wait == 0 {
-			return nil
-		}
-		if err := sleep(ctx, max(flowPause, min(wait, flowPoll))); err != nil {
-			return err
-		}
-	}
+// Owes reports whether upkeep owes something still.
+func (f *Flow) Owes() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.bucket.Repaid(f.state.Now(), f.Rate()) > 0
 }
 
 // sleep waits for d, or the end of ctx, whose error it returns.
