@@ -126,3 +126,59 @@ func TestReloadWhileTheIndexIsFilled(t *testing.T) {
 		t.Errorf("their names are %v", keys)
 	}
 }
+
+// TestNoWithdrawnNameWhileTheIndexIsFilled: a name is neither found nor adopted while the
+// index lacks the file that withdraws it.
+func TestNoWithdrawnNameWhileTheIndexIsFilled(t *testing.T) {
+	r := newRuns(t)
+	r.withdrawn()
+	r.end()
+	r.begin(2, 8) // a part that the index has not seen
+	r.put("other", 10)
+	r.end()
+	r.begin(0, 2)
+	r.breakIndex()
+	r.beginAnew()
+	for _, f := range r.Tier.Catalogue().Find("ns", []string{"a"}) {
+		if !f.Info.ID.IsZero() {
+			t.Error("a deleted name is found")
+		}
+	}
+	if p := r.Tier.Catalogue().Probe("ns", []string{"a"}); p[0].Found {
+		t.Error("a deleted name is present")
+	}
+	seen := func(f tiers.Found) bool {
+		t.Errorf("a walk finds %q", f.Name.Key)
+		return true
+	}
+	if err := r.Tier.Catalogue().Names(false, seen); !errors.Is(err, tiers.ErrNotNow) {
+		t.Errorf("a walk: %v", err)
+	}
+	if _, err := r.Tier.Catalogue().Withdraw(r.Context(), block.Name{Namespace: "ns", Key: "stays", Seq: 300}); err != nil {
+		t.Error(err)
+	}
+	r.must(r.Sync(r.Context()))
+	if _, err := r.Tier.Catalogue().ScanOwn("ns", false, 0, seen); err != nil {
+		t.Error(err)
+	}
+	keys := map[string]bool{}
+	adopt := func() (bool, error) {
+		return r.AdoptOrphan(r.Context(), tiers.Part{Rank: 1, Incarnation: 7}, func(e tiers.Entry) error {
+			for _, n := range e.Names {
+				keys[n.Key] = true
+			}
+			return nil
+		})
+	}
+	if _, err := adopt(); !errors.Is(err, tiers.ErrUnavailable) || !errors.Is(err, tiers.ErrNotNow) || len(keys) > 0 {
+		t.Errorf("adopted: %v, %v", keys, err)
+	}
+	r.round()
+	r.wantHidden("the index is full")
+	if f := r.Tier.Catalogue().Find("ns", []string{"stays"}); !f[0].Info.ID.IsZero() {
+		t.Error("a name that was deleted meanwhile is back")
+	}
+	if ok, err := adopt(); !ok || err != nil || keys["a"] || !keys["b"] {
+		t.Errorf("adopted: %v, %v, %v", ok, keys, err)
+	}
+}

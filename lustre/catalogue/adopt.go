@@ -95,9 +95,11 @@ func (t *taking) run(ctx context.Context) error {
 	if err := t.weigh(there); err != nil {
 		return err
 	}
-	t.show(there)
 	if !t.lacks {
 		c.own.lacking.Store(false)
+	}
+	if !c.own.lacking.Load() {
+		t.show(there)
 	}
 	return nil
 }

@@ -123,7 +123,7 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 	}
 	var last index.Segment // names of a chain mostly lie together
 	shown := false
-	err := c.index.Probe(hashesOf(ns, keys), func(i int, p *index.Presence) bool {
+	look := func(i int, p *index.Presence) bool {
 		if p == nil {
 			return true
 		}
@@ -134,7 +134,8 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 			present[i] = tiers.Presence{Found: true, Bound: p.Bound, Size: p.Size, Seq: p.Seq}
 		}
 		return true
-	})
+	}
+	err := c.Whole(func() error { return c.index.Probe(hashesOf(ns, keys), look) })
 	if err != nil {
 		clear(present) // misses; Err has the reason
 	}
@@ -163,7 +164,7 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 		return found
 	}
 	entries := make([]index.Entry, len(keys))
-	if _, err := look(hashesOf(ns, keys), entries); err != nil {
+	if err := c.Whole(func() error { _, err := look(hashesOf(ns, keys), entries); return err }); err != nil {
 		return found // a miss; Err has the reason
 	}
 	var last index.Segment // blocks of a chain mostly lie together, and to make a path costs more than to find a name
@@ -183,8 +184,12 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	return found
 }
 
-// shows returns which parts names are found of; nil: none.
+// shows returns which parts names are found of; nil: none. What withdraws them may be in a
+// file of this rank's that the index lacks.
 func (c *Catalogue) shows() func(tiers.Part) bool {
+	if c.own.lacking.Load() {
+		return nil
+	}
 	others, mine := c.shown.Load().parts, *c.own.parts.Load()
 	if len(others)+len(mine) == 0 {
 		return nil
@@ -240,11 +245,17 @@ var errEnough = errors.New("enough")
 
 // Names implements tiers.Catalogue. What changes meanwhile may be seen or not.
 func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
-	shows, of := c.shows(), c.shown.Load().fresh
+	begun, shows, of := c.own.begun.Load(), c.shows(), c.shown.Load().fresh
+	if c.own.lacking.Load() {
+		return unavailable(errLacking)
+	}
 	if shows == nil || fresh && len(of) == 0 {
 		return nil
 	}
 	err := c.index.Names(func(e index.Entry) error {
+		if c.own.begun.Load() != begun {
+			return errLacking
+		}
 		if !shows(partOf(e.Segment)) || fresh && !of[e.Segment] {
 			return nil
 		}
@@ -307,19 +318,26 @@ func (c *Catalogue) Forget(ctx context.Context, at ...tiers.Found) error {
 }
 
 // Withdraw implements tiers.Catalogue. It waits for an AdoptParts that runs. After an error
-// some names may be withdrawn and others not.
+// some names may be withdrawn and others not. While the index lacks files of this rank's any
+// name may have a record in them.
 func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	at, drops, err := c.older(names)
-	if err != nil {
+	var at []olderRecord
+	var drops map[index.Segment][]index.Name
+	err := c.Whole(func() (err error) {
+		at, drops, err = c.older(names)
+		return err
+	})
+	unsure := errors.Is(err, tiers.ErrNotNow)
+	if err != nil && !unsure {
 		return nil, unavailable(err)
 	}
 	older := make([]bool, len(names))
 	for i, n := range names { // before the index has it: see segment.Store.Reload
-		if older[i] = at[i].older(false); !older[i] {
+		if older[i] = unsure || at[i].older(false); !older[i] {
 			continue
 		}
 		n.Seq--
