@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/others"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
@@ -45,7 +46,11 @@ func (s *Store) Delete(ctx context.Context, ns, key string) bool {
 	if s.others.Peers == nil {
 		return visible
 	}
-	visible = visible || s.others.Peers.Locate(ctx, ns, []string{key})[0] != nil
+	for _, copied := range s.others.Peers.Locate(ctx, ns, []string{key})[0] {
+		// Its stamp may be by a clock that is ahead, and a name that was moved has the one of its
+		// record when its rank begins anew.
+		visible, stamp = true, max(stamp, copied.Name.Seq+names.MovedWithin)
+	}
 	if err := s.others.Peers.Delete(ctx, ns, key, stamp); err != nil {
 		s.warn("not all ranks have deleted", "key", key, "err", err)
 	}

@@ -31,7 +31,7 @@ func (j *job) snapshot() (dir string) {
 // restarted is afterRestart with a snapshot, which it takes.
 func (j *job) restarted(dir string) *job {
 	j.t.Helper()
-	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes, patient: j.patient}
+	again := &job{t: j.t, dir: dir, segmentBytes: j.segmentBytes, patient: j.patient, virtual: j.virtual}
 	if j.local != "" {
 		again.local = j.t.TempDir()
 	}

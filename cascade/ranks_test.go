@@ -19,6 +19,7 @@ import (
 	"cascadekv/dht/ring"
 	"cascadekv/internal/block"
 	"cascadekv/lustre"
+	"cascadekv/lustre/segment"
 	"cascadekv/tiers"
 	"cascadekv/tiers/shm"
 )
@@ -30,8 +31,12 @@ type job struct {
 	dir   string // the lustre directory of all ranks; "": none
 	local string // where ranks have catalogues; "": they have none
 	ranks []*jobRank
-	again map[int]uint64 // how often ranks began anew
-	late  atomic.Int64   // how much later the stores take it to be, nanoseconds
+	again map[int]uint64  // how often ranks began anew
+	late  atomic.Int64    // how much later the stores take it to be, nanoseconds
+	skew  []time.Duration // how much later each rank takes it to be besides; nil: none do
+	links sim.Options
+
+	virtual bool // in a bubble of synctest
 
 	sweepEvery   time.Duration // 0: only Sweep sweeps
 	segmentBytes int64         // of the lustre tiers; 0: their default
@@ -49,7 +54,7 @@ func newJob(t *testing.T, ranks int, shmBytes int64) *job {
 }
 
 func (j *job) open(ranks int, shmBytes int64) *job {
-	j.world = sim.New(sim.Options{Seed: 1})
+	j.world = sim.New(j.links)
 	for i := range ranks {
 		j.ranks = append(j.ranks, j.start(fabric.Rank(i), 1, shmBytes))
 	}
@@ -65,26 +70,34 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	if err != nil {
 		j.t.Fatal(err)
 	}
+	skew := time.Duration(0)
+	if j.skew != nil {
+		skew = j.skew[rank]
+	}
 	call, fetch := 200*time.Millisecond, 2*time.Second
 	if j.patient {
 		call, fetch = time.Second, 30*time.Second
 	}
 	o := Options{
 		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
-		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load())) },
+		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load()) + skew) },
 	}
-	var files *hooked
+	var hook *hooked
 	if j.dir != "" {
 		catalogued := j.local != ""
-		cold, err := lustre.Open(lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued, Catalogued: catalogued, SegmentBytes: j.segmentBytes})
+		files := lustre.Options{Dir: j.dir, Rank: uint32(rank), OwnOnly: catalogued || j.virtual, Catalogued: catalogued, SegmentBytes: j.segmentBytes}
+		if j.virtual {
+			files.Uring = segment.Off // its thread waits in the kernel
+		}
+		cold, err := lustre.Open(files)
 		if err == nil && catalogued {
 			err = cold.OpenCatalogue(lustre.IndexOptions{Dir: filepath.Join(j.local, fmt.Sprint(rank)), Campaign: j.dir, CacheBytes: 4 << 20, MemTableBytes: 1 << 20})
 		}
 		if err != nil {
 			j.t.Fatal(err)
 		}
-		files = &hooked{Files: cold}
-		o.Cold = files
+		hook = &hooked{Files: cold}
+		o.Cold = hook
 	}
 	s, err := Open(j.t.Context(), o)
 	if err != nil {
@@ -106,7 +119,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 			j.t.Error(err)
 		}
 	})
-	return &jobRank{s, node, files}
+	return &jobRank{s, node, hook}
 }
 
 var rings sync.Map // by the ranks

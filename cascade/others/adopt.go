@@ -82,7 +82,7 @@ func (a *Adoption) step(entries []tiers.Entry) error {
 	}
 	for _, e := range entries {
 		for _, n := range e.Dropped {
-			x.state.UnbindBeforeLocked(n.Namespace, n.Key, n.Seq)
+			x.withdrawnLocked(&n)
 		}
 		if !e.Info.ID.IsZero() {
 			a.blockLocked(e)

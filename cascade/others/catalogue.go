@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/names"
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 	"cascadekv/tiers"
@@ -58,12 +59,22 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
 		case !f.Dropped && f.Info == n.Block().Info && f.Name.Seq-n.Put() < names.MovedWithin: // the same put
 		case f.Dropped:
-			x.state.UnbindBeforeLocked(f.Name.Namespace, f.Name.Key, f.Name.Seq)
+			x.withdrawnLocked(&f.Name)
 		default:
 			x.state.WithdrawLocked(n, n.Seq()+1) // what was found is at least two ticks younger: see names.Graph.Put
 		}
 	}
 	x.state.WakeWaitersLocked()
+}
+
+// withdrawnLocked withdraws a name that was put before a withdrawal of it that was found in files. One that
+// was moved here, as of just after that, stays: it is what replaced the record that was withdrawn.
+func (x *Exchange) withdrawnLocked(w *block.Name) {
+	if n := x.state.Mu.Names.Get(w.Namespace, w.Key); n != nil && n.Block() != nil && n.Seq() >= w.Seq && n.Seq()-w.Seq < names.MovedWithin {
+		x.InvalidateLocked(residency.NameID{NS: w.Namespace, Key: w.Key}, w.Seq)
+		return
+	}
+	x.state.UnbindBeforeLocked(w.Namespace, w.Key, w.Seq)
 }
 
 // IsCatalogued reports whether a copy is one of the catalogue's: ranks count their versions

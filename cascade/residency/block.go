@@ -132,12 +132,11 @@ func EndLocked(s *State, n *names.Name) {
 }
 
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
-// reports whether there was one. A name that was put before but moved here, as of just
-// after the stamp, stays: it is what replaced the record that the stamp is of.
+// reports whether there was one.
 func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 	s.Watch.InvalidateLocked(NameID{ns, key}, stamp)
 	n := s.Mu.Names.Get(ns, key)
-	if n == nil || n.Block() == nil || n.Put() >= stamp || n.Seq() >= stamp && n.Seq()-stamp < names.MovedWithin {
+	if n == nil || n.Block() == nil || n.Put() >= stamp {
 		return false
 	}
 	s.Count.LostLocked(losslog.Replaced, nil, n)
