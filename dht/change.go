@@ -7,6 +7,7 @@ import (
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 )
 
 // homes are the ranks that keep a name's entry, the primary first.
@@ -174,6 +175,7 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 		}
 		return true
 	})
+	handDeletions(n, old, next, returned, news)
 	for _, s := range handed {
 		to := news(s.Name.Namespace, s.Name.Key)
 		if !next.dead(s.Owner, s.Incarnation) {
@@ -187,6 +189,20 @@ func (n *Node) rehome(old, next *view, returned []fabric.Rank) {
 				n.enqueue(h, &s)
 			}
 		}
+	}
+}
+
+// handDeletions states what was deleted lately to homes that did not hear of it.
+func handDeletions(n *Node, old, next *view, returned []fabric.Rank, news func(ns, key string) []fabric.Rank) {
+	var list stales
+	n.dir.EachDeleted(func(ns, key string, below uint64) {
+		s := directory.Statement{Name: block.Name{Namespace: ns, Key: key}}
+		if len(news(ns, key)) > 0 && next.firstLeft(old, n.self, returned, s) {
+			list = append(list, staleMessage{ns, key, below})
+		}
+	})
+	for _, d := range list {
+		stateDeleted(n, news(d.Namespace, d.Key), d.Namespace, d.Key, d.Before)
 	}
 }
 

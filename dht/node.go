@@ -240,16 +240,52 @@ func (n *Node) start(f func()) bool {
 func (n *Node) sweep() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	away := absences{since: map[fabric.Rank]time.Time{}}
 	for {
 		select {
 		case <-tick.C:
-			n.dir.Sweep(n.o.Now())
+			longer := time.Duration(0)
+			if away.lately(n.view.Load(), n.o.Now()) {
+				longer = deletedFor
+			}
+			n.dir.Sweep(n.o.Now(), longer)
 			n.settled()
 			repeatClearings(n)
 		case <-n.work.Done():
 			return
 		}
 	}
+}
+
+// deletedFor is how much longer than otherwise a home remembers what was deleted while a
+// rank is away: that one may have older copies, of which no home has heard.
+const deletedFor = 10 * time.Minute
+
+// statesAgain is within what time a rank that was away has stated what it has.
+const statesAgain = time.Minute
+
+// absences are the ranks that do not answer.
+type absences struct {
+	since map[fabric.Rank]time.Time
+	last  time.Time // when one answered again
+}
+
+// lately reports whether a rank does not answer, or did not until a moment ago. One that is away for
+// longer than deletedFor does not count.
+func (a *absences) lately(v *view, now time.Time) (is bool) {
+	for r, m := range v.members {
+		since, away := a.since[r]
+		switch {
+		case m.State == fabric.Alive && away:
+			delete(a.since, r)
+			a.last = now
+		case m.State != fabric.Alive && !away:
+			a.since[r], is = now, true
+		case m.State != fabric.Alive:
+			is = is || now.Sub(since) < deletedFor
+		}
+	}
+	return is || !a.last.IsZero() && now.Sub(a.last) < statesAgain
 }
 
 // call sends one message and reports to the membership how it went.

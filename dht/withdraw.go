@@ -11,12 +11,13 @@ import (
 
 	"cascadekv/dht/directory"
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/block"
 )
 
 // Delete withdraws a name everywhere: its homes delete it and notify the owners.
 // stamp is the newest put stamp the caller knows of. It returns when the homes
 // have done so, or the deadline has passed; homes that could not be reached are in
-// the error.
+// the error, and hear of it when they answer.
 func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) error {
 	if namespace == directory.Contents { // whose keys are no names
 		return nil
@@ -29,8 +30,22 @@ func (n *Node) Delete(ctx context.Context, namespace, key string, stamp uint64) 
 			return nil
 		}
 		_, err := n.call(ctx, h, kindDelete, &m)
+		if !settled(err) {
+			stateDeleted(n, []fabric.Rank{h}, namespace, key, stamp+1)
+		}
 		return err
 	})
+}
+
+// stateDeleted states to homes that puts of a name stamped below are gone, as of a put that has ended;
+// of a later one that this rank has, that.
+func stateDeleted(n *Node, homes []fabric.Rank, namespace, key string, below uint64) {
+	s := n.local.State(namespace, key)
+	if !s.Has() || s.Name.Seq < below {
+		ended := block.Name{Namespace: namespace, Key: key, Seq: below, Expires: n.o.Now()}
+		s = directory.Statement{Name: ended, Version: s.Version}
+	}
+	n.enqueueOwn(homes, s)
 }
 
 // deleteHere deletes a name this rank is a home of, and waits a while for its

@@ -14,9 +14,17 @@ const (
 	// statements that were on their way then are older than that.
 	keepTombstone = time.Minute
 
+	// deletedAtOnce is how much later than a deletion a put may be stamped and be deleted
+	// all the same, if it was stated here before: clocks differ. It is less than whoever
+	// deletes waits for an answer: what was put after that stays, however late the message is.
+	deletedAtOnce = 250 * time.Millisecond
+
 	// shards share the table, so that a walk through all of it never holds up
 	// others for long.
 	shards = 64
+
+	// MaxLonger bounds the tombstones that are kept for longer than that.
+	MaxLonger = 1 << 16
 
 	// MaxCopies is how many copies of a block Lookup returns: with those in
 	// memory first, more would hardly be tried.
@@ -222,14 +230,18 @@ func (d *Directory) Lookup(namespace, name string, now time.Time) (Found, bool) 
 }
 
 // Delete deletes a name: puts stamped up to stamp, and up to the newest known
-// here, are gone and may not come back. It returns the owners to notify.
+// here that is not stamped much later (deletedAtOnce), are gone and may not come
+// back. It returns the owners to notify.
 func (d *Directory) Delete(namespace, name string, stamp uint64, now time.Time) []Stale {
 	sh, e := d.find(key{namespace, name})
 	defer sh.mu.Unlock()
+	last := stamp
 	for i := range e.records {
-		stamp = max(stamp, e.records[i].Name.Seq)
+		if seq := e.records[i].Name.Seq; seq < stamp+uint64(deletedAtOnce) {
+			last = max(last, seq)
+		}
 	}
-	sh.deleteBelow(max(e.buried, stamp+1), now)
+	sh.deleteBelow(max(e.buried, last+1), now)
 	stale := e.judge(e.key)
 	sh.put()
 	sh.tidy()
@@ -243,21 +255,22 @@ func (sh *shard) deleteBelow(below uint64, now time.Time) {
 	sh.tombs = append(sh.tombs, tombstone{e.key, e.until})
 }
 
-// Sweep forgets tombstones whose time is over, but for those that hide what an owner has
-// not withdrawn. The owner calls it about once a second.
-func (d *Directory) Sweep(now time.Time) {
+// Sweep forgets tombstones whose time has been over for longer, but for those that hide what an
+// owner has not withdrawn. Of those whose time is over it keeps MaxLonger about. The owner calls it about
+// once a second.
+func (d *Directory) Sweep(now time.Time, longer time.Duration) {
 	for i := range d.shards {
-		d.shards[i].sweep(now.UnixNano())
+		d.shards[i].sweep(now.UnixNano(), int64(longer))
 	}
 }
 
-func (sh *shard) sweep(now int64) {
+func (sh *shard) sweep(now, longer int64) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if len(sh.tombs) == 0 {
 		return
 	}
-	for len(sh.tombs) > 0 && sh.tombs[0].until <= now {
+	for len(sh.tombs) > 0 && (sh.tombs[0].until <= now-longer || sh.tombs[0].until <= now && len(sh.tombs) > MaxLonger/shards) {
 		t := sh.tombs[0]
 		sh.tombs = sh.tombs[1:]
 		e := sh.find(t.key, uint32(sh.dir.hash(t.key)>>32))
@@ -373,6 +386,16 @@ func (d *Directory) Each(fn func(Statement) bool) {
 			if more && e.records[i].live() {
 				more = fn(handOut(&e.records[i].Statement)[0])
 			}
+		}
+	})
+}
+
+// EachDeleted calls fn for every name that has a tombstone, with the stamp below which puts are gone. It
+// holds locks of the directory: fn must not call it.
+func (d *Directory) EachDeleted(fn func(namespace, name string, below uint64)) {
+	d.walk(func(_ *shard, e *unpacked) {
+		if e.buried > 0 {
+			fn(e.key.namespace, e.key.name, e.buried)
 		}
 	})
 }

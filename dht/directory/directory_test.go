@@ -114,7 +114,11 @@ func (s *script) step(line string) string {
 		return tell(s.d.Delete("ns", "k", n(1), s.now))
 	case "wait":
 		s.now = s.now.Add(time.Duration(n(1)) * time.Second)
-		s.d.Sweep(s.now)
+		longer := time.Duration(0)
+		if len(w) > 2 { // "longer"
+			longer = time.Hour
+		}
+		s.d.Sweep(s.now, longer)
 		return ""
 	case "lost":
 		s.d.Lost(map[fabric.Rank]uint64{rank(w[1]): n(2)})
@@ -242,6 +246,14 @@ func TestScenarios(t *testing.T) {
 			A none v 3                = B<13 C<13
 			D put 13 Y mem v 1        = B<13 C<13
 			find                      = D:mem`,
+		"what was put long after a deletion stays, however late that is": `
+			A put 10 X mem v 1        =
+			B put 300000000 Y mem v 1 = A<300000000
+			bury 12                   = A<300000000
+			find                      = B:mem
+			C put 11 X mem v 1        = A<300000000 C<13
+			bury 100000000            = A<300000001 B<300000001 C<300000001
+			find                      =`,
 		"a tombstone ends": `
 			B put 12 X seg v 1        =
 			bury 20                   = B<21
@@ -254,6 +266,13 @@ func TestScenarios(t *testing.T) {
 			len                       = 0
 			C put 15 X mem v 3        =
 			find                      = C:mem`,
+		"a tombstone is kept longer": `
+			bury 20                   =
+			wait 600 longer           =
+			A put 15 X mem v 1        = A<21
+			A none v 2                =
+			wait 0                    =
+			A put 15 X mem v 3        =`,
 		"a tombstone does not end while it hides something": `
 			B put 12 X seg v 1        =
 			bury 20                   = B<21

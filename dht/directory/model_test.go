@@ -209,7 +209,7 @@ func TestPackedAnswersAlike(t *testing.T) {
 			case op < 970:
 				now = now.Add(time.Duration(r.IntN(40)) * time.Second)
 				what = "sweep"
-				d.Sweep(now)
+				d.Sweep(now, 0)
 				m.sweep(now)
 			case op < 990:
 				dead := map[fabric.Rank]uint64{fabric.Rank(r.IntN(5) * 100): 1 + uint64(r.IntN(3))}
