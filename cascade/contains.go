@@ -44,10 +44,9 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 	return found
 }
 
-// lookedUp records a look-up of several keys, so many of which are missing. A chain that is all
-// here is passed to the policies as it is got.
+// lookedUp records a look-up of some keys, so many of which are missing.
 func lookedUp(s *residency.State, ns string, keys [][]byte, found []bool, missing int) {
-	if missing > 0 && len(keys) > 1 {
+	if residency.IsRequest(len(keys), missing) {
 		s.Requests.LookedUp(ns, block.CopyKeys(keys), func(i int) bool { return found[i] })
 	}
 }

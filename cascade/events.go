@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"cascadekv/cascade/events"
-	"cascadekv/cascade/residency"
 	"cascadekv/cascade/traffic"
 	"cascadekv/internal/block"
 )
@@ -14,27 +13,21 @@ import (
 func (s *Store) Events() *events.Log[events.Event] { return s.state.Logs.Events }
 
 // Traffic returns the log of what clients ask for and put. It is off unless somebody
-// asked within traffic.Idle. Copies by the shared index are in it by themselves, commands
+// asked within traffic.Idle. Copies and look-ups by the shared index are in it by themselves, commands
 // by NoteTraffic.
 func Traffic(s *Store) *events.Log[traffic.Command] { return s.state.Logs.Traffic }
 
-// NoteTraffic adds a command to the log of traffic. If it names no parent of its first key,
-// that is the one under which this rank has the key.
+// NoteTraffic adds a command to the log of traffic, behind the look-ups by the shared index that
+// came before it. If it names no parent of its first key, that is the one under which this rank
+// has the key.
 func NoteTraffic(s *Store, c traffic.Command, first []byte) {
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	s.index.CatchUpLocked()
 	if c.Parent == 0 {
-		if parent := parentOf(s.state, c.Namespace, string(first)); parent != "" {
-			c.Parent = block.Fingerprint(c.Namespace, parent)
+		if n := s.state.LookupLocked(c.Namespace, string(first)); n != nil && n.ParentKey() != "" {
+			c.Parent = block.Fingerprint(c.Namespace, n.ParentKey())
 		}
 	}
 	s.state.Logs.Traffic.Add(c)
-}
-
-// parentOf returns the parent of a name that this rank has, "" for none.
-func parentOf(s *residency.State, ns, key string) string {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if n := s.LookupLocked(ns, key); n != nil {
-		return n.ParentKey()
-	}
-	return ""
 }

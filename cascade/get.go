@@ -6,6 +6,7 @@ import (
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 	"cascadekv/internal/inject"
 )
 
@@ -120,13 +121,13 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		return nil, nil, err
 	}
 	var fresh []*load.Fetch
-	left := residency.LookStep
+	left := s.state.Requests.BeginLocked()
 	for i, key := range keys {
 		looked := s.state.Requests.LookedLocked(ns, key, &left)
 		n := residency.VisibleLocked(s.state, ns, key)
 		if n == nil {
 			if !looked {
-				s.state.Requests.AddMissLocked(ns, key)
+				s.state.Requests.AddMissLocked(block.Fingerprint(ns, key))
 			}
 			if s.others.AsksElsewhere() {
 				missing = append(missing, i)

@@ -40,7 +40,7 @@ func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
 func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, ok bool) {
 	found, missing, ok := h.lease(ns, keys, owner, d)
 	if missing > 1 { // less says nothing
-		h.state.Requests.NoteMissing(ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
+		h.state.Requests.NoteMissing(h.state.Now(), ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
 	}
 	return found, ok
 }

@@ -318,7 +318,7 @@ func (st *Stage) commitLocked(e *Entry, fresh *residency.Block, elsewhere bool) 
 		s.state.Count.Stats.Rejected++
 		return nil, false, err
 	}
-	left := residency.LookStep
+	left := s.state.Requests.BeginLocked()
 	s.state.Requests.LookedLocked(e.Namespace, e.Key, &left)
 	if !st.mem.Policy.Admit(s.state.Clock(), s.metaOfEntryLocked(e, fresh)) {
 		s.state.Count.Stats.Rejected++

@@ -72,7 +72,7 @@ func (h Here) pin(ns string, keys []string, most int64, owner string, d time.Dur
 		return nil
 	}
 	s.Cold.UsedLocked(b)
-	if left := residency.LookStep; !s.Requests.LookedLocked(ns, keys[0], &left) {
+	if left := s.Requests.BeginLocked(); !s.Requests.LookedLocked(ns, keys[0], &left) {
 		s.Requests.AddLocked(b)
 		s.Requests.PassLocked(true)
 	}

@@ -130,6 +130,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 // VictimLocked returns the block that m's policy gives up next, nil for none.
 func (e *Evictor) VictimLocked(m *residency.Level) *residency.Block {
 	e.state.Mu.AssertHeld()
+	e.state.Requests.BeginLocked() // what clients read by themselves is no victim
 	if b := m.Next(); b != nil {
 		return b
 	}

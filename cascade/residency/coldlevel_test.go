@@ -169,7 +169,7 @@ func TestRequestsReachEveryPolicy(t *testing.T) {
 	for _, k := range []string{"a", "b"} {
 		r.Requests.AddLocked(residency.BlockOf(r.Mu.Names.Get("ns", k)))
 	}
-	r.Requests.AddMissLocked("ns", "c")
+	r.Requests.AddMissLocked(block.Fingerprint("ns", "c"))
 	r.Requests.PassLocked(true)
 	r.Requests.PassLocked(true) // there is nothing more
 	r.Mu.Unlock()

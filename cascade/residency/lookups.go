@@ -35,7 +35,8 @@ type lookups struct {
 type lookup struct {
 	number uint32
 	bytes  int
-	keys   []string // head first; nil once it was passed
+	keys   []string // head first, "" for one of which the fingerprint alone is known; nil once it was passed
+	prints []uint64 // fingerprints, in parallel
 	at     time.Time
 }
 
@@ -47,7 +48,7 @@ type lookupSlot struct {
 // keyBytes is what keys take, whatever their number.
 func keyBytes(keys []string) (n int) {
 	for _, key := range keys {
-		n += len(key) + 16
+		n += len(key) + 16 + 8
 	}
 	return n
 }
@@ -56,17 +57,28 @@ func keyBytes(keys []string) (n int) {
 // found, by their places. The keys are kept, and must not be changed; of a long chain the first
 // LookStep are those of a request.
 func (q *Requests) LookedUp(ns string, keys []string, found func(i int) bool) {
-	prints, bytes, now := block.Fingerprints(ns, keys...), keyBytes(keys), q.state.Now() // bytes of all: they may be parts of one text
-	q.NoteMissing(ns, prints, found)
-	n := min(len(keys), LookStep)
+	prints, now := block.Fingerprints(ns, keys...), q.state.Now()
+	q.NoteMissing(now, ns, prints, found)
 	q.state.Mu.Lock()
 	defer q.state.Mu.Unlock()
-	q.lookups.add(lookup{bytes: bytes, keys: keys[:n], at: now}, prints[:n])
+	q.AddLookupLocked(now, keys, prints)
+}
+
+// IsRequest reports whether a look-up of each of some keys, so many of which are missing, says more
+// than the gets and puts that follow: a chain that is all here is passed to the policies as it is got.
+func IsRequest(keys, missing int) bool { return keys > 1 && missing > 0 }
+
+// AddLookupLocked records a look-up of some time ago: keys and, in parallel, their fingerprints, which
+// may be all that is known of a key, "", that was not found. Both are kept.
+func (q *Requests) AddLookupLocked(at time.Time, keys []string, prints []uint64) {
+	q.state.Mu.AssertHeld()
+	n := min(len(keys), LookStep)
+	q.lookups.add(lookup{bytes: keyBytes(keys), keys: keys[:n], prints: prints[:n], at: at}) // bytes of all: they may be parts of one text
 }
 
 // NoteMissing has it learned how long it takes until what was not found of some keys, by their
 // fingerprints in order, is put. It needs no mutex.
-func (q *Requests) NoteMissing(ns string, prints []uint64, found func(i int) bool) {
+func (q *Requests) NoteMissing(at time.Time, ns string, prints []uint64, found func(i int) bool) {
 	if len(ns) > block.MaxKey { // nothing can be put there, and who asks may name any
 		return
 	}
@@ -76,10 +88,10 @@ func (q *Requests) NoteMissing(ns string, prints []uint64, found func(i int) boo
 			missing = append(missing, p)
 		}
 	}
-	q.Prefills.Missed(q.state.Age(q.state.Now()), ns, missing)
+	q.Prefills.Missed(q.state.Age(at), ns, missing)
 }
 
-func (l *lookups) add(one lookup, prints []uint64) {
+func (l *lookups) add(one lookup) {
 	if l.last == math.MaxUint32 {
 		*l = lookups{}
 	}
@@ -99,7 +111,7 @@ func (l *lookups) add(one lookup, prints []uint64) {
 	}
 	l.kept[one.number%lookupsKept] = one
 	l.bytes += one.bytes
-	for _, p := range prints {
+	for _, p := range one.prints {
 		l.slots[p%lookupSlots] = lookupSlot{one.number, uint32(p >> 32)}
 	}
 }
@@ -107,15 +119,14 @@ func (l *lookups) add(one lookup, prints []uint64) {
 // drop lets the keys of a look-up go.
 func (l *lookups) drop(one *lookup) {
 	l.bytes -= one.bytes
-	one.bytes, one.keys = 0, nil
+	one.bytes, one.keys, one.prints = 0, nil, nil
 }
 
-// take takes the look-up of which a block is part from the block; nil: none.
-func (l *lookups) take(ns, key string) *lookup {
+// take takes the look-up of which a block is part, by its fingerprint, from the block; nil: none.
+func (l *lookups) take(print uint64) *lookup {
 	if l.kept == nil {
 		return nil
 	}
-	print := block.Fingerprint(ns, key)
 	slot := &l.slots[print%lookupSlots]
 	number := slot.number
 	if number == 0 || slot.print != uint32(print>>32) {
@@ -128,27 +139,45 @@ func (l *lookups) take(ns, key string) *lookup {
 	return nil
 }
 
+// BeginLocked takes in what clients have looked up and read by themselves, before a get, a put or an
+// eviction, and returns how many keys LookedLocked may pass for it before the mutex is released.
+func (q *Requests) BeginLocked() (left int) {
+	q.state.Mu.AssertHeld()
+	if q.CatchUpLocked != nil {
+		q.CatchUpLocked()
+	}
+	return LookStep
+}
+
 // LookedLocked reports whether a block that is got, or is about to be put, is part of a request
 // that was passed to the policies, or is passed now, because it was looked up. left is how many keys
-// may be passed before the mutex is released, LookStep at first: beyond that a look-up is forgotten.
+// may be passed before the mutex is released: beyond that a look-up is forgotten.
 func (q *Requests) LookedLocked(ns, key string, left *int) bool {
+	if q.lookups.kept == nil {
+		return false
+	}
+	return q.LookedPrintLocked(ns, block.Fingerprint(ns, key), left)
+}
+
+// LookedPrintLocked is LookedLocked of a key of which the fingerprint is known.
+func (q *Requests) LookedPrintLocked(ns string, print uint64, left *int) bool {
 	q.state.Mu.AssertHeld()
-	one := q.lookups.take(ns, key)
+	one := q.lookups.take(print)
 	if one == nil || q.state.Now().Sub(one.at) > lookupFor {
 		return false
 	}
-	keys := one.keys
+	keys, prints := one.keys, one.prints
 	q.lookups.drop(one)
 	if *left -= len(keys); *left < 0 {
 		return false
 	}
 	if len(keys) > 0 {
 		q.chains, q.gathered = q.gathered, q.chains // one that has begun goes on
-		for _, key := range keys {
+		for i, key := range keys {
 			if n := VisibleLocked(q.state, ns, key); n != nil {
 				q.AddLocked(BlockOf(n))
 			} else {
-				q.AddMissLocked(ns, key)
+				q.AddMissLocked(prints[i])
 			}
 		}
 		q.PassLocked(true)

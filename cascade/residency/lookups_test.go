@@ -52,7 +52,7 @@ func TestALookUpIsARequest(t *testing.T) {
 		t.Fatalf("look-ups are requests: %v", got.requests)
 	}
 	r.Mu.Lock()
-	r.Requests.AddMissLocked("ns", "before") // of a request that has begun
+	r.Requests.AddMissLocked(block.Fingerprint("ns", "before")) // of a request that has begun
 	r.Mu.Unlock()
 	for _, key := range []string{"b", "a", "d"} {
 		if !use(r, key) {

@@ -21,6 +21,9 @@ type Requests struct {
 
 	orders inference.Orders // of all requests; it has a lock of its own
 
+	// CatchUpLocked takes in what clients looked up and read that ask nobody; nil: there are none.
+	CatchUpLocked func()
+
 	Prefills estimate.Prefills // how fast engines compute what was missing; not guarded
 }
 
@@ -45,10 +48,10 @@ func (q *Requests) MentionLocked(b *Block) {
 	}
 }
 
-// AddMissLocked adds a block that this rank does not have to the request.
-func (q *Requests) AddMissLocked(ns, key string) {
+// AddMissLocked adds a block that this rank does not have to the request, by its fingerprint.
+func (q *Requests) AddMissLocked(print uint64) {
 	q.state.Mu.AssertHeld()
-	ref := policy.Ref{Fingerprint: block.Fingerprint(ns, key), Node: policy.NoNode}
+	ref := policy.Ref{Fingerprint: print, Node: policy.NoNode}
 	for i, m := range q.state.Levels {
 		if m.Policy != nil {
 			q.chains[i] = append(q.chains[i], ref)

@@ -25,7 +25,7 @@ type Index struct {
 		table  *Table // nil: nobody has asked for it, or a larger one is being made
 		least  int    // names that the next one has room for
 		tables uint64 // made so far
-		rings  map[*Touches]struct{}
+		rings  []*Touches
 	}
 }
 
@@ -35,6 +35,7 @@ func New(s *residency.State, x *others.Exchange) *Index {
 	ix.guarded.least = IndexNames
 	ix.making.SetRank(locks.Making)
 	ix.holders.mu.SetRank(locks.Holders)
+	s.Requests.CatchUpLocked = ix.CatchUpLocked
 	return ix
 }
 

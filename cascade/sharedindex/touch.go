@@ -2,6 +2,7 @@ package sharedindex
 
 import (
 	"fmt"
+	"slices"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
@@ -27,10 +28,7 @@ func (ix *Index) Touches(from traffic.Sender) (*Touches, error) {
 	t := &Touches{ix, ring, from}
 	ix.state.Mu.Lock()
 	defer ix.state.Mu.Unlock()
-	if ix.guarded.rings == nil {
-		ix.guarded.rings = map[*Touches]struct{}{}
-	}
-	ix.guarded.rings[t] = struct{}{}
+	ix.guarded.rings = append(ix.guarded.rings, t)
 	return t, nil
 }
 
@@ -50,32 +48,57 @@ func (t *Touches) Close() {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	s.drainOneLocked(t)
-	delete(s.guarded.rings, t)
+	s.countLookupsLocked(t)
+	s.guarded.rings = slices.DeleteFunc(s.guarded.rings, func(x *Touches) bool { return x == t })
 	t.ring.Close()
 }
 
 func (ix *Index) drainTouchesLocked() {
-	for t := range ix.guarded.rings {
+	for _, t := range ix.guarded.rings {
 		ix.drainOneLocked(t)
+		ix.countLookupsLocked(t)
 	}
 }
 
-// drainOneLocked counts what a client read and passes it to the policies, as far as
-// its places are of the table that is in use. Whatever the client wrote, it can do no
-// more than that.
+// drainKeys is how many keys of look-ups are passed for the touches of one client, at most, before the
+// mutex is released.
+const drainKeys = 4 * residency.LookStep
+
+// drainOneLocked takes in all that a client has looked up and read. Whatever the client
+// wrote, it can do no more than that.
 func (ix *Index) drainOneLocked(t *Touches) {
-	touches, lost := t.ring.Drain(nil)
-	ix.state.Count.Stats.Hits += lost
+	left := drainKeys
+	t.ring.Drain(func(touches []uint64, lost uint64) {
+		ix.state.Count.Stats.Hits += lost
+		ix.readLocked(t, touches, &left)
+	}, func(ns string, n *shmindex.Note) {
+		ix.notedLocked(t, ns, n, &left)
+	})
+}
+
+// countLookupsLocked counts what a client has looked for.
+func (ix *Index) countLookupsLocked(t *Touches) {
 	t.ring.Lookups(func(ns string, l shmindex.Lookups) {
 		ix.state.Count.LookupsLocked(ns, l.Asked, l.Found)
 		ix.state.Count.MissesLocked(ns, l.Missed)
 	})
+}
+
+// touchedLocked returns the name that a client read, nil if its place is not one of the table that is
+// in use.
+func (ix *Index) touchedLocked(touch uint64) *names.Name {
+	if x := ix.guarded.table; x != nil {
+		return x.Touched(touch)
+	}
+	return nil
+}
+
+// readLocked counts what a client read and passes it to the policies, unless it is part of a look-up
+// that was passed.
+func (ix *Index) readLocked(t *Touches, touches []uint64, left *int) {
 	var run []*names.Name
 	for _, touch := range touches {
-		var n *names.Name
-		if x := ix.guarded.table; x != nil {
-			n = x.Touched(touch)
-		}
+		n := ix.touchedLocked(touch)
 		if n == nil {
 			continue
 		}
@@ -86,7 +109,9 @@ func (ix *Index) drainOneLocked(t *Touches) {
 		}
 		run = append(run, n)
 		ix.state.Cold.UsedLocked(residency.BlockOf(n))
-		ix.state.Requests.AddLocked(residency.BlockOf(n))
+		if !ix.state.Requests.LookedLocked(n.Namespace(), n.Key(), left) {
+			ix.state.Requests.AddLocked(residency.BlockOf(n))
+		}
 	}
 	ix.passLocked(t, run)
 }

@@ -14,7 +14,8 @@
 //	             kept
 //	final        of a table: a name that is not in it is nowhere
 //	touch ring   a memfd that one client writes to: the places of the names it
-//	             read. What is in it is never trusted to be more than a hint
+//	             read, and notes of what it looked up. What is in it is never
+//	             trusted to be more than a hint
 //	holds        a memfd that one client writes to as well: which blocks of the
 //	             arena it reads in place. Nonsense in it can but keep room from use
 //	allowance    the bytes that a client may hold

@@ -51,10 +51,14 @@ const (
 
 	ringHead   = 64
 	ringSpaces = 72
+	ringWords  = 76 // words for notes
+	ringNoted  = 80 // words of notes that were ever written
 	ringPlace  = 128
 	ringSlots  = 16384
 	ringCounts = ringPlace + 8*ringSlots
-	ringBytes  = ringCounts + maxCounts*countBytes
+	ringNote   = ringCounts + maxCounts*countBytes
+	ringNotes  = 32768
+	ringBytes  = ringNote + 8*ringNotes
 
 	maxCounts  = 16 // namespaces of which a client counts look-ups
 	countBytes = 256

@@ -13,7 +13,11 @@ import (
 type Ring struct {
 	fd      int
 	mem     []byte
-	drained uint64 // touches that Drain has returned, or passed over
+	drained uint64 // touches that Drain has passed on, or over
+	noted   uint64 // likewise words of notes
+	touches []uint64
+	words   []uint64
+	note    Note
 
 	counted [maxCounts]counted
 }
@@ -35,6 +39,7 @@ func NewRing() (*Ring, error) {
 		return nil, err
 	}
 	binary.LittleEndian.PutUint32(mem[ringSpaces:], maxCounts)
+	binary.LittleEndian.PutUint32(mem[ringWords:], ringNotes)
 	return &Ring{fd: fd, mem: mem}, nil
 }
 
@@ -54,20 +59,37 @@ func slotted(name, magic string, slots uint32, size int64) (int, []byte, error) 
 // File is the ring's descriptor, for handing to its client; it stays the ring's.
 func (r *Ring) File() (fd int, size int64) { return r.fd, ringBytes }
 
-// Drain appends the touches since the last call to out, the last ringSlots of
-// them at most, and returns how many more there were. Each is a place of the
-// table number and, in the upper half, that number's lower half.
-func (r *Ring) Drain(out []uint64) (touches []uint64, lost uint64) {
-	head := word(r.mem[ringHead:])
-	n := head - r.drained
-	if n > ringSlots {
-		n, lost = ringSlots, believable(n-ringSlots)
+// News reports whether there are touches or notes that Drain has not passed on.
+func (r *Ring) News() bool {
+	return word(r.mem[ringHead:]) != r.drained || word(r.mem[ringNoted:]) != r.noted
+}
+
+// Drain passes on what the client has written since the last call, in order: touches, the last ringSlots
+// of them at most and how many more there were, and notes with the namespace that each is of. A touch
+// is a place of the table number and, in the upper half, that number's lower half. What is passed is
+// the callee's until it returns.
+func (r *Ring) Drain(touched func(touches []uint64, lost uint64), noted func(namespace string, n *Note)) {
+	head := word(r.mem[ringHead:]) // first: what was noted before these touches is seen
+	drain := func(until uint64) {
+		n, lost := until-r.drained, uint64(0)
+		if kept := ringSlots - min(head-until, ringSlots); n > kept {
+			n, lost = kept, believable(n-kept)
+		}
+		r.touches, r.drained = r.touches[:0], until
+		for i := until - n; i != until; i++ {
+			r.touches = append(r.touches, word(r.mem[ringPlace+8*int(i%ringSlots):]))
+		}
+		if n > 0 || lost > 0 {
+			touched(r.touches, lost)
+		}
 	}
-	for i := head - n; i != head; i++ {
-		out = append(out, word(r.mem[ringPlace+8*int(i%ringSlots):]))
-	}
-	r.drained = head
-	return out, lost
+	r.notes(func(namespace string, n *Note) {
+		if ahead := uint64(n.After - uint32(r.drained)); ahead <= head-r.drained { // else they come next time, or it is nonsense
+			drain(r.drained + ahead)
+		}
+		noted(namespace, n)
+	})
+	drain(head)
 }
 
 // Lookups calls fn with what the client has looked for since the last call, in

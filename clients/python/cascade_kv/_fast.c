@@ -69,7 +69,9 @@ enum { GROUP = 16 };
 
 typedef struct {
     uint8_t prints[GROUP][16];
-    int n, bad; /* bad: the key behind the last print can only be asked for */
+    const char *keys[GROUP];
+    size_t bytes[GROUP]; /* of the keys */
+    int n, bad;          /* bad: the key behind the last print can only be asked for */
 } Group;
 
 static void take_group(Reader *r, PyObject **keys, Py_ssize_t n, Group *g) {
@@ -81,13 +83,21 @@ static void take_group(Reader *r, PyObject **keys, Py_ssize_t n, Group *g) {
             g->bad = 1;
             return;
         }
+        g->keys[g->n] = key, g->bytes[g->n] = (size_t)len;
         uint8_t *print = g->prints[g->n++];
         fingerprint(&r->ns, key, (size_t)len, print);
         table_prefetch(&r->table, print);
     }
 }
 
-PyDoc_STRVAR(contains_doc, "contains(ns, keys, out) -> keys to be asked for, -1 for all. out has a byte for each key: 0, 1, 2 to be asked for.");
+static void note_group(Note *note, const Reader *r, const Group *g, int i, Answer a, const Entry *e) {
+    if (a == HIT)
+        note_here(note, e->place);
+    else
+        note_missing(note, policy_print(&r->ns, g->keys[i], g->bytes[i]));
+}
+
+PyDoc_STRVAR(contains_doc, "contains(ns, keys, out) -> whether out, a byte for each key, tells which are there; if not, the rank must be asked.");
 
 static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 3)
@@ -100,32 +110,44 @@ static PyObject *reader_contains(Reader *r, PyObject *const *args, Py_ssize_t na
         Py_DECREF(keys);
         return NULL;
     }
-    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), asks = 0, hits = 0;
+    Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), hits = 0;
     PyObject **items = PySequence_Fast_ITEMS(keys);
     uint8_t *answers = out.buf;
-    int sure = final(r);
-    if (out.len < n || !alive(r) || !use_namespace(r, args[0]))
-        asks = -1;
+    int sure = final(r), good = out.len >= n && alive(r) && use_namespace(r, args[0]);
+    Note note = note_begin(&r->ring, good ? (size_t)n : 0);
     int64_t now = now_ns();
-    for (Py_ssize_t i = 0; asks >= 0 && i < n;) {
+    for (Py_ssize_t i = 0; good && i < n;) {
         Group g;
         take_group(r, items + i, n - i, &g);
-        for (int j = 0; j < g.n; j++, i++) {
+        for (int j = 0; good && j < g.n; j++, i++) {
             Entry e;
-            answers[i] = (uint8_t)table_look(&r->table, g.prints[j], sure, now, &e);
-            asks += answers[i] == ASK;
-            hits += answers[i] == HIT;
+            Answer a = table_look(&r->table, g.prints[j], sure, now, &e);
+            note_group(&note, r, &g, j, a, &e);
+            answers[i] = a == HIT;
+            hits += a == HIT;
+            good = a != ASK;
         }
-        if (g.bad)
-            answers[i++] = ASK, asks++;
+        good = good && !g.bad;
     }
-    if (!alive(r) || sure != final(r))
-        asks = -1;
-    if (asks >= 0) /* what the rank is asked, it counts */
-        ring_count(&r->ring, (uint64_t)(n - asks), (uint64_t)hits, 0);
+    if (good && alive(r) && sure == final(r)) {
+        ring_count(&r->ring, (uint64_t)n, (uint64_t)hits, 0);
+        note_end(&note, CONTAINED, r->table.number, now);
+    } else
+        good = 0; /* what the rank is asked, it counts */
     PyBuffer_Release(&out);
     Py_DECREF(keys);
-    return PyLong_FromSsize_t(asks);
+    return PyBool_FromLong(good);
+}
+
+/* Adds keys of which it is not looked whether they are there. */
+static void note_rest(Note *note, const Reader *r, PyObject **keys, Py_ssize_t n) {
+    for (Py_ssize_t i = 0; note->ring && i < n && i < NOTE_KEYS; i++) {
+        Py_ssize_t bytes;
+        const char *key = text(keys[i], 1, &bytes);
+        if (!key)
+            return; /* the note has no end */
+        note_missing(note, policy_print(&r->ns, key, (size_t)bytes));
+    }
 }
 
 PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> (hits, bytes, hits of each tier), or None if it must be asked for.");
@@ -144,6 +166,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
     if (!alive(r) || !use_namespace(r, args[0]))
         last = ASK;
     int64_t now = now_ns();
+    Note note = note_begin(&r->ring, last == HIT ? (size_t)n : 0);
     while (last == HIT && hits < n) {
         Group g;
         take_group(r, items + hits, n - hits, &g);
@@ -151,14 +174,18 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
             Entry e;
             if ((last = table_look(&r->table, g.prints[j], sure, now, &e)) != HIT)
                 break;
+            note_here(&note, e.place);
             hits++, bytes += e.size, tiers[e.tier % TIERS]++;
         }
         if (g.bad && last == HIT)
             last = ASK;
     }
+    if (last == MISS) /* what follows is no part of the answer, but of what is asked for */
+        note_rest(&note, r, items + hits, n - hits);
     Py_DECREF(keys);
     if (last == ASK || !alive(r) || sure != final(r))
         Py_RETURN_NONE;
+    note_end(&note, PROBED, r->table.number, now);
     ring_count(&r->ring, (uint64_t)hits + (last == MISS), (uint64_t)hits, 0);
     PyObject *list = PyTuple_New(TIERS);
     for (int i = 0; list && i < TIERS; i++)
@@ -185,6 +212,7 @@ static int unmoved(const Reader *r, const Entry *e) {
     return recorded(r, e, &version) && version == e->version && load32(e->at) == e->seq;
 }
 
+/* Finds a block to read, and counts what is not there. */
 static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
     Py_ssize_t n;
     const char *k = text(key, 1, &n);
@@ -193,9 +221,17 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
         return ASK;
     uint8_t print[16];
     fingerprint(&r->ns, k, (size_t)n, print);
-    Answer a = table_look(&r->table, print, sure, now_ns(), e);
-    if (a == MISS)
-        return alive(r) && final(r) ? MISS : ASK;
+    int64_t now = now_ns();
+    Answer a = table_look(&r->table, print, sure, now, e);
+    if (a == MISS) {
+        if (!alive(r) || !final(r))
+            return ASK;
+        ring_count(&r->ring, 0, 0, 1);
+        Note note = note_begin(&r->ring, 1);
+        note_missing(&note, policy_print(&r->ns, k, (size_t)n));
+        note_end(&note, READ_MISSED, r->table.number, now);
+        return MISS;
+    }
     if (a != HIT || e->kind != IN_ARENA || !r->arena || e->record > r->arena_bytes - LANE * 2 || e->record % LANE || e->offset > r->arena_bytes ||
         e->size > r->arena_bytes - e->offset || !recorded(r, e, &e->version))
         return ASK;
@@ -204,12 +240,6 @@ static Answer find_block(Reader *r, PyObject *ns, PyObject *key, Entry *e) {
 
 /* What get and hold return where there is no block to be had. */
 static PyObject *no_block(Answer a) { return Py_NewRef(a == MISS ? Py_None : Py_False); }
-
-static Answer counted(Reader *r, Answer a) {
-    if (a == MISS)
-        ring_count(&r->ring, 0, 0, 1);
-    return a;
-}
 
 typedef uint32_t Copier(uint32_t, uint8_t *restrict, const uint8_t *restrict, size_t);
 
@@ -237,7 +267,7 @@ static PyObject *reader_get(Reader *r, PyObject *const *args, Py_ssize_t nargs) 
     if (nargs != 2)
         return PyErr_Format(PyExc_TypeError, "get takes 2 arguments");
     Entry e;
-    Answer a = counted(r, find_block(r, args[0], args[1], &e));
+    Answer a = find_block(r, args[0], args[1], &e);
     if (a != HIT)
         return no_block(a);
     PyObject *out = PyBytes_FromStringAndSize(NULL, e.size);
@@ -266,7 +296,7 @@ static PyObject *reader_get_into(Reader *r, PyObject *const *args, Py_ssize_t na
     }
     Entry e;
     Py_ssize_t n = -2;
-    Answer a = counted(r, find_block(r, args[0], args[1], &e));
+    Answer a = find_block(r, args[0], args[1], &e);
     if (a == MISS)
         n = -1;
     else if (a == HIT && e.size <= (uint64_t)dst.len && copy_block(r, &e, dst.buf, far ? copier(e.size) : copy_crc)) {
@@ -308,7 +338,7 @@ static PyObject *reader_hold(Reader *r, PyObject *const *args, Py_ssize_t nargs)
         return PyErr_Format(PyExc_TypeError, "hold takes 2 arguments");
     Entry e;
     uint32_t slot;
-    Answer a = counted(r, find_block(r, args[0], args[1], &e));
+    Answer a = find_block(r, args[0], args[1], &e);
     if (a != HIT)
         return no_block(a);
     if (!hold_block(r, &e, &slot))

@@ -39,6 +39,48 @@ static void sha256_portable(uint32_t state[8], const uint8_t *p, size_t blocks) 
 
 void (*sha256_blocks)(uint32_t[8], const uint8_t *, size_t) = sha256_portable;
 
+/* xxHash64 */
+
+#define X1 0x9e3779b185ebca87u
+#define X2 0xc2b2ae3d27d4eb4fu
+#define X3 0x165667b19e3779f9u
+#define X4 0x85ebca77c2b2ae63u
+#define X5 0x27d4eb2f165667c5u
+
+static inline uint64_t rol64(uint64_t x, int n) { return x << n | x >> (64 - n); }
+static inline uint64_t take(const uint8_t *p, size_t bytes) {
+    uint64_t v = 0;
+    memcpy(&v, p, bytes);
+    return v;
+}
+static inline uint64_t x_round(uint64_t acc, uint64_t in) { return rol64(acc + in * X2, 31) * X1; }
+
+uint64_t xxhash64(const uint8_t *p, size_t n) {
+    uint64_t h = X5;
+    size_t left = n;
+    if (n >= 32) {
+        uint64_t v[4] = {X1 + X2, X2, 0, 0 - X1};
+        for (; left >= 32; left -= 32)
+            for (int i = 0; i < 4; i++, p += 8)
+                v[i] = x_round(v[i], take(p, 8));
+        h = rol64(v[0], 1) + rol64(v[1], 7) + rol64(v[2], 12) + rol64(v[3], 18);
+        for (int i = 0; i < 4; i++)
+            h = (h ^ x_round(0, v[i])) * X1 + X4;
+    }
+    h += n;
+    for (; left >= 8; left -= 8, p += 8)
+        h = rol64(h ^ x_round(0, take(p, 8)), 27) * X1 + X4;
+    if (left >= 4) {
+        h = rol64(h ^ take(p, 4) * X1, 23) * X2 + X3;
+        left -= 4, p += 4;
+    }
+    for (; left; left--, p++)
+        h = rol64(h ^ *p * X5, 11) * X1;
+    h = (h ^ h >> 33) * X2;
+    h = (h ^ h >> 29) * X3;
+    return h ^ h >> 32;
+}
+
 /* CRC32C */
 
 #define POLY 0x82f63b78u

@@ -1,4 +1,4 @@
-/* SHA-256 of names, checksums, and copies that checksum what they copy. Each has a portable form and those of better processors. */
+/* Hashes of names, checksums, and copies that checksum what they copy. Each has a portable form and those of better processors. */
 #ifndef CASCADE_HASH_H
 #define CASCADE_HASH_H
 
@@ -7,6 +7,9 @@
 
 /* Must be called once, before anything else. */
 void hash_init(void);
+
+/* xxHash64 with seed 0. */
+uint64_t xxhash64(const uint8_t *p, size_t n);
 
 /* Extends a SHA-256 state by whole blocks of 64 bytes. */
 extern void (*sha256_blocks)(uint32_t state[8], const uint8_t *p, size_t blocks);

@@ -88,6 +88,7 @@ int namespace_set(Namespace *s, const char *ns, ptrdiff_t n) {
     memcpy(s->state, SHA_START, sizeof s->state);
     sha256_blocks(s->state, room, blocks);
     s->hashed = blocks * LANE;
+    s->policy = 31 * xxhash64((const uint8_t *)ns, (size_t)n);
     memcpy(s->ns, ns, (size_t)n);
     s->bytes = n;
     return 1;
@@ -112,4 +113,9 @@ void fingerprint(const Namespace *s, const char *key, size_t n, uint8_t out[16])
         out[4 * i + 2] = (uint8_t)(state[i] >> 8);
         out[4 * i + 3] = (uint8_t)state[i];
     }
+}
+
+uint64_t policy_print(const Namespace *s, const char *key, size_t n) {
+    uint64_t sum = s->policy + xxhash64((const uint8_t *)key, n);
+    return sum ? sum : 1;
 }

@@ -36,6 +36,7 @@ typedef struct {
     ptrdiff_t bytes; /* -1: none yet */
     uint32_t state[8];
     uint64_t hashed;
+    uint64_t policy; /* what the rank's policies know its names by, but for the key */
 } Namespace;
 
 /* Of memory that others write to. */
@@ -73,5 +74,8 @@ void table_prefetch(const Table *t, const uint8_t print[16]);
 int namespace_set(Namespace *s, const char *ns, ptrdiff_t n);
 
 void fingerprint(const Namespace *s, const char *key, size_t n, uint8_t out[16]);
+
+/* What the rank's policies know the name by. */
+uint64_t policy_print(const Namespace *s, const char *key, size_t n);
 
 #endif

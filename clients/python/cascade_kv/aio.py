@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from . import ops
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
-from .index import ASK, Index
+from .index import Index
 from .layout import Layout
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
 from .ops import MAX_WAIT_MS, Advice, Events, Move, Op, Probe
@@ -200,13 +200,11 @@ class AsyncClient(Session[AsyncLink]):
 
     async def contains(self, ns: str, keys: Sequence[bytes | str]) -> NDArray[np.bool_]:
         index = self._index or await self._new_index()
-        found, ask = index.contains(ns, keys) if index is not None else (None, keys)
+        found = index.contains(ns, keys) if index is not None else None
         if found is None:
             self._drop_index(index)
             return await self._run(lambda s: ops.contains(s, ns, keys), np.zeros(len(keys), np.bool_))
-        if ask:
-            found[found == ASK] = await self._run(lambda s: ops.contains(s, ns, ask), np.zeros(len(ask), np.bool_))
-        return found.view(np.bool_)
+        return found
 
     async def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
         index = self._index or await self._new_index()

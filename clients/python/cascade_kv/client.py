@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from . import ops
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
-from .index import ASK, Index
+from .index import Index
 from .layout import Layout
 from .link import GRACE_SECONDS, Link, LinkState
 from .ops import Advice, Events, Move, Op, Probe
@@ -169,16 +169,11 @@ class Client(Session[Link]):
         """As contains, but None is no answer."""
         nothing: NDArray[np.bool_] | None = None
         index = self._index or self._new_index()
-        found, ask = index.contains(ns, keys) if index is not None else (None, [])
+        found = index.contains(ns, keys) if index is not None else None
         if found is None:
             self._drop_index(index)
             return self._run(lambda s: ops.contains(s, ns, keys), nothing)
-        if ask:
-            told = self._run(lambda s: ops.contains(s, ns, ask), nothing)
-            if told is None:
-                return None
-            found[found == ASK] = told
-        return found.view(np.bool_)
+        return found
 
     def probe(self, ns: str, keys: Sequence[bytes | str]) -> Probe:
         """How many leading keys of a chain are cached, head first."""

@@ -1,6 +1,6 @@
 """The shared index of a rank: what it has and where, read in shared memory without asking it. docs/format.md has every byte.
 
-With the C helper (_fast) blocks are read too, and any number of keys looked up. Without it a few keys at a time are looked up by
+With the C helper (_fast) blocks are read too, any number of keys looked up, and the rank's policies learn what is. Without it a few keys at a time are looked up by
 Python alone, on processors that do not change the order of loads; more of them are asked for faster by the socket.
 """
 
@@ -27,7 +27,6 @@ except ImportError:
     _fast = None  # type: ignore[assignment]
 
 FAST: Final = _fast is not None  # blocks of the arena are read without asking the rank
-ASK: Final = 2  # in what contains returns: the rank knows
 Key = bytes | str
 Found = tuple[int, int, dict[str, int]]  # hits, bytes, hits of each tier
 
@@ -37,6 +36,7 @@ _SLOTS: Final = 8
 _TIERS: Final = 8
 _MAX_NAME: Final = 1024
 _OWNER_DIED: Final = 1 << 30
+_ASK: Final = 2  # what is known of a name, beside 0 and 1: the rank must be asked
 _BOUND: Final = 3  # kind of an entry that only the rank can judge
 _ENTRY: Final = struct.Struct("<IHH16sqIIQQQ")
 _TAGS: Final = struct.Struct("<8Q")
@@ -45,7 +45,7 @@ _TAGS: Final = struct.Struct("<8Q")
 class _Reader(Protocol):
     """What the helper's reader has, and the one in Python."""
 
-    def contains(self, ns: Key, keys: Sequence[Key], out: Any, /) -> int: ...
+    def contains(self, ns: Key, keys: Sequence[Key], out: Any, /) -> bool: ...
     def probe(self, ns: Key, keys: Sequence[Key], /) -> tuple[int, int, tuple[int, ...]] | None: ...
     def get(self, ns: Key, key: Key, /) -> bytes | None | Literal[False]: ...
     def get_into(self, ns: Key, key: Key, dst: Any, far: bool, /) -> int: ...
@@ -116,15 +116,10 @@ class Index:
         held = [self.hold(ns, k) for k in keys]
         return [None if v is False else v for v in held], [i for i, v in enumerate(held) if v is False]
 
-    def contains(self, ns: Key, keys: Sequence[Key]) -> tuple[NDArray[np.uint8] | None, list[Key]]:
-        """0, 1 or ASK for each key, and the keys to ask for; None if that is all of them."""
+    def contains(self, ns: Key, keys: Sequence[Key]) -> NDArray[np.bool_] | None:
+        """For each key whether it is there, or None: then the rank is asked for all of them, as they are one request."""
         found = np.empty(len(keys), dtype=np.uint8)
-        asks = self._reader.contains(ns, keys, found)
-        if asks == 0:
-            return found, []
-        if asks < 0 or asks == len(keys):
-            return None, []
-        return found, [keys[int(i)] for i in np.flatnonzero(found == ASK)]
+        return found.view(np.bool_) if self._reader.contains(ns, keys, found) else None
 
     def probe(self, ns: Key, keys: Sequence[Key]) -> Found | None:
         """How many leading keys are there, or None."""
@@ -159,17 +154,15 @@ class SlowReader:
         owner, state, _ = self._words()
         return state == 1 and owner != 0 and not owner & _OWNER_DIED
 
-    def contains(self, ns: Key, keys: Sequence[Key], out: NDArray[np.uint8]) -> int:
+    def contains(self, ns: Key, keys: Sequence[Key], out: NDArray[np.uint8]) -> bool:
         final = self._words()[2]
         if len(keys) > self.MOST or not self.alive():
-            return -1
+            return False
         out[:] = [self._look(ns, k, final)[0] for k in keys]
-        if not self._still(final):
-            return -1
-        asks = int((out == ASK).sum())
-        if asks < len(keys):
-            self._count(ns, len(keys) - asks, int((out == 1).sum()), 0)
-        return asks
+        good = self._still(final) and not (out == _ASK).any()
+        if good:
+            self._count(ns, len(keys), int(out.sum()), 0)
+        return good
 
     def probe(self, ns: Key, keys: Sequence[Key]) -> tuple[int, int, tuple[int, ...]] | None:
         final = self._words()[2]
@@ -179,7 +172,7 @@ class SlowReader:
         tiers = [0] * _TIERS
         for k in keys:
             answer, bytes_of, tier = self._look(ns, k, final)
-            if answer == ASK:
+            if answer == _ASK:
                 return None
             if not answer:
                 break
@@ -223,16 +216,16 @@ class SlowReader:
 
     def _look(self, ns: Key, key: Key, final: int) -> tuple[int, int, int]:
         """Answer, bytes of the block and its tier."""
-        missing = (0 if final == 1 else ASK), 0, 0
+        missing = (0 if final == 1 else _ASK), 0, 0
         mark = self._fingerprint(ns, key)
         if mark is None:
-            return ASK, 0, 0
+            return _ASK, 0, 0
         entry = self._find(mark)
         if entry is None:
             return missing
         kind, tier, expires, size = entry
         if kind == _BOUND:
-            return ASK, 0, 0
+            return _ASK, 0, 0
         return missing if expires and time.time_ns() >= expires else (1, size, tier)
 
     def _find(self, mark: bytes) -> tuple[int, int, int, int] | None:

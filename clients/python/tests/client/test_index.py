@@ -156,6 +156,60 @@ class Answers(OneRank):
                 look(c)
                 until(lambda: self.looked() == [a + n * (i + 2) for a, n in zip(asked, each, strict=True)], f"looks of {make.__name__}")
 
+    @unittest.skipUnless(HELPER, "no C helper")
+    def test_looks_are_recorded(self):
+        """Who records the rank's traffic sees the same look-ups, and reads that find nothing, as if the rank had been asked, before what follows."""
+        from cascade_kv.link import Request
+        from cascade_kv.resp import head, words
+
+        long = ["x" * n for n in (1, 3, 4, 7, 8, 31, 32, 33, 64, 100, 1024)]
+        for parent, k in zip((None, "a", *long), ("a", *long), strict=False):
+            self.c.put(self.ns, k, k.encode(), parent=parent)
+
+        def traffic(since):
+            def ask(state):
+                return (yield Request(head(2) + words("CASCADE.TRAFFIC", since)))
+
+            after, _, commands = self.asker._run(ask, None)
+            of = [c for c in map(bytes, commands) if c[34:36] == struct.pack("<H", len(self.ns)) and c[36:].startswith(self.ns.encode())]
+            return after, [(c[0], c[26:34], c[36 + len(self.ns) :]) for c in of]  # kind, parent, keys
+
+        def look(c):
+            c.contains(self.ns, ["a", *long, "ünïcode", b"b\0", "c" * 1024, *(f"{i}" * i for i in range(1, 80))])
+            c.contains(self.ns, long)
+            c.probe(self.ns, ["a", "none", "a", *long])
+            c.probe(self.ns, [*long, *(f"{i:064x}" for i in range(5000))])
+            self.assertIsNone(c.get(self.ns, "none"))
+            c.put(self.ns, "end", b"end")
+
+        recorded = []
+        for make in (by_socket, by_table):
+            with make(self.rank) as c:
+                traffic(0)  # from now on there is a log
+                c.contains(self.ns, ["before"])
+                c.put(self.ns, "before", b"")
+                since, _ = traffic(0)
+                look(c)
+                recorded.append(traffic(since)[1])
+        asked, told = recorded
+        asked[3] = (*asked[3][:2], asked[3][2][: 8 * 4096])  # a note has no more keys
+        self.assertEqual([c[0] for c in asked], [1, 1, 1, 1, 2, 3])
+        self.assertEqual(told, asked)
+
+    @unittest.skipUnless(HELPER, "no C helper")
+    def test_notes_are_bounded(self):
+        """A client whose rank does not run looks up as before, however much."""
+        keys = [f"{i:064x}" for i in range(4000)]
+        self.c.put(self.ns, "k", b"v")
+        self.assertFalse(self.c.contains(self.ns, keys).any())
+        self.rank.pause()
+        self.addCleanup(self.rank.go_on)
+        for _ in range(50):
+            self.assertFalse(self.c.contains(self.ns, keys).any())
+            self.assertEqual(self.c.probe(self.ns, ["k", *keys]).hits, 1)
+        self.rank.go_on()
+        self.assertTrue(self.asker.contains(self.ns, ["k"])[0])
+
     def test_looks_are_told_by_namespace(self):
         """Of so many as there is room for, none of them for another's."""
         with by_table(self.rank) as c:
@@ -291,7 +345,7 @@ class AfterDeath(unittest.TestCase):
                 rank.kill()
                 self.assertFalse(index.alive())
                 self.assertIs(index.get("n", "k"), False)
-                self.assertIsNone(index.contains("n", ["k"])[0])
+                self.assertIsNone(index.contains("n", ["k"]))
                 self.assertIsNone(index.probe("n", ["k"]))
                 self.assertIsNone(c.get("n", "k"))
                 self.assertFalse(c.contains("n", ["k"])[0])
@@ -351,6 +405,49 @@ class Helper(unittest.TestCase):
                         reader(fd)
                     else:
                         self.assertRaises(ValueError, reader, fd)
+
+    @unittest.skipUnless(HELPER, "no C helper")
+    def test_the_golden_note(self):
+        """The example of docs/format.md: its bytes, and none in a ring without room for notes."""
+        golden = bytes.fromhex("03000002070000001581e97df41022110500000000000000010000000000000009000000" + "2b2dfe27cf4540af6b5e65997eab365500000000")
+        table = bytearray(4096 + 16 * 64 * 9)
+        struct.pack_into("<8sIIQQ", table, 0, b"CASCIDX1", 2, 16, len(table), 5)
+        struct.pack_into("<III", table, 64, 1, 1, 1)
+        reads = index_module.SlowReader(self.shared(table))
+        key, mark = next((k, m) for k in map(str, range(1000)) if (m := reads._fingerprint("ns", k))[8] & 15 == 1)
+        struct.pack_into("<8s", table, 4096 + 9 * 8, mark[:8])
+        struct.pack_into("<IHH16sqI", table, 4096 + 16 * 64 + 9 * 64, 2, 2, 0, mark, 0, 10)
+        for words in (0, 32768):
+            ring = bytearray(128 + 8 * 16384 + 256 * 16 + 8 * words)
+            struct.pack_into("<8sII", ring, 0, b"CASCTCH1", 1, 16384)
+            struct.pack_into("<QII", ring, 64, 7, 16, words)
+            fd = self.shared(ring)
+            reader = index_module._fast.Reader(self.shared(table), fd, 0, 0, None)
+            self.assertEqual(reader.probe("ns", [key, "a", "b"])[:2], (1, 10))
+            after = os.pread(fd, len(ring), 0)
+            (noted,) = struct.unpack_from("<Q", after, 80)
+            self.assertEqual(noted, 7 if words else 0)
+            if words:
+                note = after[-8 * words :][:56]
+                self.assertEqual(note[:8] + golden[8:16] + note[16:], golden)
+                self.assertGreater(struct.unpack_from("<q", note, 8)[0], 1e18)
+                self.assertFalse(any(after[-8 * words + 56 :]))
+        for words in (4, 16385, 1 << 20):  # too few for any, or none that there can be
+            ring = bytearray(128 + 8 * 16384 + 256 * 16 + 8 * 32768)
+            struct.pack_into("<8sII", ring, 0, b"CASCTCH1", 1, 16384)
+            struct.pack_into("<QII", ring, 64, 0, 16, words)
+            fd = self.shared(ring)
+            if words > 4:
+                self.assertRaises(ValueError, index_module._fast.Reader, self.shared(table), fd, 0, 0, None)
+                continue
+            self.assertEqual(index_module._fast.Reader(self.shared(table), fd, 0, 0, None).probe("ns", ["a"])[0], 0)
+            self.assertEqual(os.pread(fd, 8, 80), bytes(8))
+
+    def shared(self, content):
+        fd = os.memfd_create("shared")
+        self.addCleanup(os.close, fd)
+        os.write(fd, content)
+        return fd
 
     def test_files_that_are_no_table(self):
         for content in (b"", b"CASCIDX1" * 512, bytes(4096), b"CASCIDX1\x02\0\0\0\x10\0\0\0" + bytes(5000)):
