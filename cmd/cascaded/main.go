@@ -19,7 +19,7 @@ import (
 	_ "cascadekv/internal/malloc" // one C arena
 	"cascadekv/internal/rank"
 	"cascadekv/internal/rank/program"
-	"cascadekv/slurm"
+	"cascadekv/slurm/job"
 )
 
 // Exit statuses, as doc.go lists them.
@@ -48,7 +48,7 @@ func launched(env []string) []string {
 		variables[name] = value
 	}
 	const name = config.EnvPrefix + "RANK"
-	number, ok := slurm.Rank(func(k string) string { return variables[k] })
+	number, ok := job.Rank(func(k string) string { return variables[k] })
 	if _, set := variables[name]; set || !ok {
 		return env
 	}
