@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"cascadekv/dht/ring"
 	"cascadekv/internal/config"
 	"cascadekv/internal/munge"
+	"cascadekv/internal/nodeaddr"
 )
 
 // Options describe a rank's connection to the others.
@@ -85,7 +87,7 @@ func (p *Peers) openTCP(ctx context.Context, secret string) error {
 	if err != nil {
 		return err
 	}
-	bind, public, err := thisNode().listenAt(ctx, c.Listen, c.Advertise)
+	bind, public, err := nodeaddr.This().ListenAt(ctx, c.Listen, c.Advertise)
 	if err != nil {
 		return fmt.Errorf("peers.listen: %w", err)
 	}
@@ -163,7 +165,7 @@ func (p *Peers) serve(fab fabric.Fabric) (err error) {
 // gossip starts the membership.
 func (p *Peers) gossip(ctx context.Context, secret string, seeds []string) error {
 	c := &p.o.Config.Peers
-	bind, public, err := thisNode().listenAt(ctx, c.Gossip, c.Advertise)
+	bind, public, err := nodeaddr.This().ListenAt(ctx, c.Gossip, c.Advertise)
 	if err != nil {
 		return fmt.Errorf("peers.gossip: %w", err)
 	}
@@ -175,6 +177,15 @@ func (p *Peers) gossip(ctx context.Context, secret string, seeds []string) error
 		p.members.Store(m)
 	}
 	return err
+}
+
+// withPort0 is the form members want an advertised host in; port 0 stands for
+// that of the listener.
+func withPort0(host string) string {
+	if host == "" {
+		return ""
+	}
+	return net.JoinHostPort(host, "0")
 }
 
 // job returns the name that separates jobs with the same secret.

@@ -1,4 +1,4 @@
-package peers
+package nodeaddr
 
 import (
 	"context"
@@ -14,8 +14,8 @@ import (
 // lookupTimeout bounds the look-up of a name at the start.
 const lookupTimeout = 5 * time.Second
 
-// network is what this node is reached at.
-type network struct {
+// Network is what this node is reached at.
+type Network struct {
 	name       string // the node's
 	interfaces []netInterface
 	lookup     func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -26,10 +26,10 @@ type netInterface struct {
 	addrs []netip.Addr
 }
 
-// thisNode returns the interfaces of this node that are up. Without an answer of
+// This returns the interfaces of this node that are up. Without an answer of
 // the kernel there are none.
-func thisNode() network {
-	n := network{lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
+func This() Network {
+	n := Network{lookup: func(ctx context.Context, host string) ([]netip.Addr, error) {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 	}}
 	n.name, _ = os.Hostname() // without a name there are the interfaces
@@ -53,12 +53,12 @@ func thisNode() network {
 	return n
 }
 
-// listenAt resolves the address of a listener for other ranks, host:port, and
+// ListenAt resolves the address of a listener for other ranks, host:port, and
 // what others are to use instead of it, "" if they can use it as it is. The host
 // may be a name, an address, or an interface; none stands for one address of the
 // node, that of advertise or of the node's name, so that no other network of the
 // node has the listener. All of them is 0.0.0.0 or [::].
-func (n network) listenAt(ctx context.Context, listen, advertise string) (bind, public string, err error) {
+func (n Network) ListenAt(ctx context.Context, listen, advertise string) (bind, public string, err error) {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
 		return "", "", fmt.Errorf("%q is not host:port: %w", listen, err)
@@ -86,7 +86,7 @@ func (n network) listenAt(ctx context.Context, listen, advertise string) (bind, 
 
 // interfaceAddress is the address of the interface that host names, and host
 // itself if there is none of that name.
-func (n network) interfaceAddress(host string) (string, error) {
+func (n Network) interfaceAddress(host string) (string, error) {
 	at := slices.IndexFunc(n.interfaces, func(i netInterface) bool { return i.name == host })
 	if at < 0 {
 		return host, nil
@@ -103,7 +103,7 @@ func (n network) interfaceAddress(host string) (string, error) {
 }
 
 // usable lists the interfaces that have an address others can use.
-func (n network) usable() string {
+func (n Network) usable() string {
 	var names []string
 	for _, i := range n.interfaces {
 		if _, ok := best(i.addrs); ok {
@@ -120,7 +120,7 @@ func (n network) usable() string {
 // the first of its interfaces, and loopback for want of any. A name may stand
 // for an address that only the node itself can use, as distributions like to set
 // it up, or for one of a router before it: these are passed over.
-func (n network) own(ctx context.Context, host string) netip.Addr {
+func (n Network) own(ctx context.Context, host string) netip.Addr {
 	var here []netip.Addr
 	for _, i := range n.interfaces {
 		here = append(here, i.addrs...)
@@ -157,13 +157,4 @@ func best(addrs []netip.Addr) (netip.Addr, bool) {
 		found = ip
 	}
 	return found, found.IsValid()
-}
-
-// withPort0 is the form members want an advertised host in; port 0 stands for
-// that of the listener.
-func withPort0(host string) string {
-	if host == "" {
-		return ""
-	}
-	return net.JoinHostPort(host, "0")
 }

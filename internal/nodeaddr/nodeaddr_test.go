@@ -1,17 +1,12 @@
-package peers
+package nodeaddr
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
 	"testing"
-
-	"cascadekv/dht/fabric/tcp"
-	"cascadekv/internal/testing/testlog"
 )
 
 // TestListenAt: a listener for other ranks has one address, or those that were
@@ -65,30 +60,30 @@ func TestListenAt(t *testing.T) {
 		{"node7", "[::]:7946", "", "[::]:7946", "10.0.0.7"},
 		{"node7", "0.0.0.0:0", "ib0", "0.0.0.0:0", "10.1.0.7"},
 	} {
-		n := network{name: c.name, interfaces: interfaces, lookup: lookup}
-		bind, public, err := n.listenAt(t.Context(), c.listen, c.advertise)
+		n := Network{name: c.name, interfaces: interfaces, lookup: lookup}
+		bind, public, err := n.ListenAt(t.Context(), c.listen, c.advertise)
 		if bind != c.bind || public != c.public || err != nil {
 			t.Errorf("%q on %q, advertised as %q: %q, %q, %v; want %q, %q", c.listen, c.name, c.advertise, bind, public, err, c.bind, c.public)
 		}
 	}
-	n := network{name: "node7", interfaces: interfaces, lookup: lookup}
+	n := Network{name: "node7", interfaces: interfaces, lookup: lookup}
 	for _, bad := range [][2]string{{"down0:0", ""}, {":0", "down0"}, {"7946", ""}} {
-		if bind, _, err := n.listenAt(t.Context(), bad[0], bad[1]); err == nil {
+		if bind, _, err := n.ListenAt(t.Context(), bad[0], bad[1]); err == nil {
 			t.Errorf("%q gave %s", bad, bind)
 		}
 	}
-	if _, _, err := n.listenAt(t.Context(), "down0:0", ""); err == nil || !strings.Contains(err.Error(), "eth0, ib0") {
+	if _, _, err := n.ListenAt(t.Context(), "down0:0", ""); err == nil || !strings.Contains(err.Error(), "eth0, ib0") {
 		t.Errorf("the error names no interface to use: %v", err)
 	}
-	alone := network{lookup: lookup}
-	if bind, _, err := alone.listenAt(t.Context(), ":0", ""); bind != "127.0.0.1:0" || err != nil {
+	alone := Network{lookup: lookup}
+	if bind, _, err := alone.ListenAt(t.Context(), ":0", ""); bind != "127.0.0.1:0" || err != nil {
 		t.Errorf("without interfaces: %q, %v", bind, err)
 	}
 }
 
 // TestThisNode: the node that the test runs on has an address that it can listen on.
 func TestThisNode(t *testing.T) {
-	bind, _, err := thisNode().listenAt(t.Context(), ":0", "")
+	bind, _, err := This().ListenAt(t.Context(), ":0", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,19 +92,4 @@ func TestThisNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-}
-
-// TestStrangersAreCounted: a flood makes a few lines, and a rank of the job is
-// still named.
-func TestStrangersAreCounted(t *testing.T) {
-	out := &testlog.Log{}
-	s := strangers{log: slog.New(slog.NewTextHandler(out, nil))}
-	for i := range 1000 {
-		s.observe(&tcp.StreamError{Remote: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 1000 + i}, Err: errors.New("noise")})
-	}
-	s.observe(&tcp.StreamError{Remote: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 9}, From: 7, Proved: true, Err: errors.New("broken frame")})
-	s.observe(fmt.Errorf("tcp: accept a stream: %w", errors.New("too many open files")))
-	if lines := out.Lines("level=WARN"); len(lines) != 3 || !out.Has("rank 7") || !out.Has("suppressed=999") {
-		t.Errorf("%d lines: %s", len(lines), out)
-	}
 }
