@@ -3,7 +3,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all churn test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all churn test-slurm test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
@@ -23,6 +23,10 @@ test-all: ## everything
 
 churn: build ## four ranks that are killed under clients that change everything, against a model: FOR=10m, SEED=n
 	CASCADE_E2E_BIN=$(CURDIR)/bin CASCADE_E2E_CHURN=$(or $(FOR),10m) CASCADE_E2E_SEED=$(SEED) go test -count=1 -v -timeout 0 -run '^TestChurn$$' ./internal/testing/e2e
+
+test-slurm: build tools ## cascade launch in batch jobs of a real Slurm with several nodes on this machine, as root; two minutes
+	CASCADE_E2E_BIN=$(CURDIR)/bin go test -count=1 -v -timeout 10m -run '^TestLaunch' ./internal/testing/e2e
+	go test -count=1 ./slurm/...
 
 tools race fuzz points: ## single stages of these
 	scripts/test.sh $@

@@ -69,7 +69,7 @@ KillWait=30
 KillOnBadExit=0
 SlurmctldTimeout=60
 SlurmdTimeout=60
-SchedulerParameters=sched_interval=1,batch_sched_delay=0
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 CONF
 for i in $(seq 0 $((nodes - 1))); do
     mkdir -p "$dir/spool.n$i" "$dir/tmp.n$i"

@@ -10,6 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"cascadekv/cmd/cascade/launcher"
 	"cascadekv/cmd/cascade/traces"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
@@ -98,6 +99,16 @@ func (a *app) traceTool() *traces.Tool {
 	return &traces.Tool{
 		Out: a.out, Err: a.err, ShmDir: a.shmDir, JSON: &a.json, Socket: &a.socket,
 		Config: a.config, Address: a.address, Dial: a.dial, Refused: refused,
+	}
+}
+
+// launchTool is this program for the verb launch.
+func (a *app) launchTool() *launcher.Tool {
+	return &launcher.Tool{
+		In: a.in, Out: a.out, Err: a.err, Env: a.env, JSON: &a.json, Socket: &a.socket, File: &a.file, Engine: settingsOf,
+		Load: func(flags map[string]string) (*config.Loaded, error) {
+			return config.Load(config.Sources{SystemDir: a.systemDir, File: a.file, Env: a.env, Flags: flags})
+		},
 	}
 }
 

@@ -120,14 +120,14 @@ func (a *app) printEngineConfig(e engineConfig) error {
 		fmt.Fprintf(&b, "# %s\n", n)
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.Env)) {
-		fmt.Fprintf(&b, "export %s=%s\n", k, shellQuote(e.Env[k]))
+		fmt.Fprintf(&b, "export %s=%s\n", k, cli.ShellQuote(e.Env[k]))
 	}
 	fmt.Fprintf(&b, "%s", e.command)
 	for _, arg := range e.Args {
 		if strings.HasPrefix(arg, "--") {
 			b.WriteString(" \\\n ")
 		}
-		b.WriteString(" " + shellQuote(arg))
+		b.WriteString(" " + cli.ShellQuote(arg))
 	}
 	b.WriteString("\n")
 	for _, name := range slices.Sorted(maps.Keys(e.Files)) {
@@ -149,15 +149,18 @@ func compact(v any) string {
 	return string(p)
 }
 
-// shellQuote quotes a word for POSIX shells where it needs that.
-func shellQuote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+// settingsOf returns the variables of an engine beside a rank, and LMCache's file: what
+// cascade launch gives to the engine that it runs. Those with an object are named like
+// the flags that take it.
+func settingsOf(c *config.Loaded, hostPool units.Bytes) (env map[string]string, lmcache string) {
+	o := engineOptions{socket: c.Socket, hostPool: hostPool}
+	vllm, l := vllmConfig(o), lmcacheConfig(o)
+	vllm.trust(&c.Config)
+	env = vllm.Env
+	env["CASCADE_SOCKET"] = c.Socket
+	env["KV_TRANSFER_CONFIG"] = compact(vllm.Config)
+	env["HICACHE_STORAGE_BACKEND_EXTRA_CONFIG"] = compact(sglangConfig(o).Config)
+	return env, l.Files["lmcache.yaml"]
 }
 
 const installNote = "the engine's Python needs the package once: pip install clients/python"
@@ -233,7 +236,7 @@ func lmcacheConfig(o engineOptions) engineConfig {
 	if host, text, err := net.SplitHostPort(o.listen); err == nil {
 		port, _ := strconv.Atoi(text) // the configuration has checked it
 		resp := map[string]any{"type": "resp", "host": host, "port": port}
-		e.Other = []string{"lmcache server " + strings.Join(l1, " ") + " --l2-adapter " + shellQuote(compact(resp))}
+		e.Other = []string{"lmcache server " + strings.Join(l1, " ") + " --l2-adapter " + cli.ShellQuote(compact(resp))}
 	}
 	return e
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/cmd/cascade/launcher"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	_ "cascadekv/internal/malloc" // one C arena
@@ -33,6 +34,10 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	err := root.ExecuteContext(ctx)
+	var engine *launcher.Ended
+	if errors.As(err, &engine) {
+		return engine.Status // it has said itself why
+	}
 	if isConfig(err) {
 		err = cli.AsUsage(err)
 	}
@@ -77,6 +82,6 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
 		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand(), a.lustreCommand())
 	root.AddCommand(a.segmentsCommand(), a.fsckCommand(), a.exportCommand(), a.importCommand(), a.engineConfigCommand(), a.upgradeCommand())
-	root.AddCommand(a.arenaCommand(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand())
+	root.AddCommand(a.arenaCommand(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.launchTool().Command())
 	return root
 }

@@ -60,6 +60,9 @@ func Check(t *testing.T, root *cobra.Command, words []string) {
 	}
 	verb.InitDefaultHelpFlag()
 	for _, w := range rest {
+		if w == "--" {
+			break // the command of another program
+		}
 		if name, isFlag := strings.CutPrefix(w, "--"); isFlag && !hasFlag(verb, name) {
 			t.Errorf("%s %q: no flag --%s", root.Name(), words, name)
 		}

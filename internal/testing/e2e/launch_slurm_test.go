@@ -1,0 +1,198 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// batchJob is a job on the cluster of a test, whose script runs cascade launch.
+type batchJob struct {
+	c     cluster
+	place place
+	id    string
+}
+
+// batch submits configs/slurm/campaign.sbatch with an engine, a script of sh. The options are
+// sbatch's. Ranks of several slurmd share a host here: their numbers tell them apart.
+func (c cluster) batch(t *testing.T, engine string, env []string, options ...string) *batchJob {
+	t.Helper()
+	b := &batchJob{c: c, place: newPlace(t, "16MiB").withLustre()}
+	config := filepath.Join(b.place.dir, "cascade.toml")
+	text := fmt.Sprintf("socket = %q\n[shm]\npath = %q\n[lustre]\nindex = %q\n[peers]\nadvertise = \"127.0.0.1\"\n",
+		filepath.Join(b.place.dir, "r{rank}.sock"), strings.TrimSuffix(b.place.arena, ".arena")+"-{rank}.arena", filepath.Join(b.place.dir, "index"))
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs("../../../configs/slurm/campaign.sbatch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"--parsable", "--chdir=" + b.place.dir, "--output=" + filepath.Join(b.place.dir, "job.out"), "--nodes=3", "--time=10"}, options...)
+	cmd := exec.Command("sbatch", append(args, script, "sh", "-c", engine)...)
+	cmd.Env = append(launcherEnv([]string{"SLURM_CONF=" + c.conf, "CASCADE=" + program("cascade"), "CASCADE_CONFIG=" + config,
+		"CASCADE_LUSTRE_DIR=" + b.place.lustre, "CASCADE_SHM_BYTES=" + b.place.shm, "CLI=" + program("cascade")}), env...)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%q: %v", cmd.Args, err)
+	}
+	b.id = strings.TrimSpace(string(out))
+	t.Cleanup(func() {
+		if t.Failed() {
+			logs, _ := filepath.Glob(filepath.Join(b.place.dir, "cascade-*.log"))
+			for _, name := range append(logs, filepath.Join(b.place.dir, "job.out")) {
+				text, _ := os.ReadFile(name)
+				t.Logf("%s:\n%s", filepath.Base(name), tailOf(string(text)))
+			}
+		}
+		b.c.slurm(t, "scancel", b.id)
+	})
+	return b
+}
+
+// slurm runs a command of Slurm and returns its standard output.
+func (c cluster) slurm(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Env = launcherEnv([]string{"SLURM_CONF=" + c.conf})
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Logf("%s %q: %v: %s", name, args, err, exit.Stderr)
+	} else if err != nil {
+		t.Error(err)
+	}
+	return string(out)
+}
+
+// words are what the launcher and the engine wrote.
+func (b *batchJob) words() string {
+	text, _ := os.ReadFile(filepath.Join(b.place.dir, "job.out")) // not there before the job begins
+	return string(text)
+}
+
+// ending is the state and the exit status of the first job that scontrol prints: of a
+// heterogeneous one, that with the script.
+var ending = regexp.MustCompile(`(?s)JobState=(\w+).*?ExitCode=(\d+):`)
+
+// status waits for the job's end and returns its exit status.
+func (b *batchJob) status(t *testing.T) (status int) {
+	t.Helper()
+	// Slurm starts the job, ranks find each other and drain, each with its own patience.
+	for end := time.Now().Add(5 * patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		found := ending.FindStringSubmatch(b.c.slurm(t, "scontrol", "show", "job", b.id))
+		if found == nil {
+			continue
+		}
+		switch found[1] {
+		case "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT":
+			status, _ = strconv.Atoi(found[2]) // digits
+			return status
+		}
+	}
+	t.Fatalf("job %s does not end", b.id)
+	return 0
+}
+
+// cleared fails the test unless the job left nothing on the nodes, and Slurm can use
+// all of them.
+func (b *batchJob) cleared(t *testing.T) {
+	t.Helper()
+	leavesNothing(t, b.place)
+	if pids := processesOf(t, b.place.dir); len(pids) > 0 {
+		t.Errorf("processes are left: %v", pids)
+	}
+	until(t, "idle nodes", func() bool {
+		states := strings.Fields(b.c.slurm(t, "sinfo", "--noheader", "--Node", "--format=%T"))
+		return strings.Count(strings.Join(states, " "), "idle") == mpiRanks
+	})
+}
+
+// processesOf lists what runs with a directory in its command line.
+func processesOf(t *testing.T, dir string) (found []string) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		text, _ := os.ReadFile(name) // it may have just ended
+		words := strings.ReplaceAll(string(text), "\x00", " ")
+		if strings.Contains(words, dir) {
+			found = append(found, words)
+		}
+	}
+	return found
+}
+
+// aliveRanks counts the ranks that an engine saw with cascade status.
+var aliveRanks = regexp.MustCompile(`(?m)^\d+ +alive `)
+
+const showRing = `"$CLI" status; `
+
+// TestLaunchUnderSlurm runs cascade launch in batch jobs of a real Slurm.
+func TestLaunchUnderSlurm(t *testing.T) {
+	long(t)
+	c := startCluster(t)
+	t.Run("a replay", func(t *testing.T) { c.launchReplay(t) })
+	t.Run("a signal", func(t *testing.T) { c.launchSignal(t) })
+	for name, options := range map[string][]string{
+		"a heterogeneous job": {"--nodes=1", "--mem-per-cpu=50", ":", "--nodes=2"},
+		"an array":            {"--array=3"},
+		"shared nodes":        {"--ntasks-per-node=2", "--mem-per-cpu=50", "--export=ALL"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := c.batch(t, showRing+"exit 7", nil, options...)
+			if got := b.status(t); got != 7 {
+				t.Errorf("exit status %d, want 7", got)
+			}
+			if n := len(aliveRanks.FindAllString(b.words(), -1)); n != 3 {
+				t.Errorf("the engine saw %d ranks, want 3", n)
+			}
+			b.cleared(t)
+		})
+	}
+}
+
+// launchReplay has a replay as the engine: all that it asks for again comes from its
+// rank, and the job's exit status is the engine's.
+func (c cluster) launchReplay(t *testing.T) {
+	trace := filepath.Join(t.TempDir(), "trace.jsonl")
+	if out, err := exec.Command(program("cascade"), "trace", "synth", "--requests", "40", "--output", trace).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b := c.batch(t, showRing+`"$CLI" trace replay --trace "$TRACE" --socket "$CASCADE_SOCKET" --block-bytes 4KiB && exit 7`, []string{"TRACE=" + trace})
+	if got := b.status(t); got != 7 {
+		t.Errorf("exit status %d, want 7", got)
+	}
+	if n := len(aliveRanks.FindAllString(b.words(), -1)); n != 3 {
+		t.Errorf("the engine saw %d ranks, want 3", n)
+	}
+	wantWords(t, b.words(), "the ranks are one cache")
+	b.cleared(t)
+	segments, err := filepath.Glob(filepath.Join(b.place.lustre, "*", "agg_rank*.bin"))
+	if err != nil || len(segments) == 0 {
+		t.Errorf("nothing was drained, %v", err)
+	}
+}
+
+// launchSignal ends the batch script as the notice before a time limit does.
+func (c cluster) launchSignal(t *testing.T) {
+	b := c.batch(t, `trap 'echo engine ends; exit 3' TERM; echo engine up; while :; do sleep 0.1; done`, nil)
+	until(t, "engine", func() bool { return strings.Contains(b.words(), "engine up") })
+	began := time.Now()
+	c.slurm(t, "scancel", "--signal=TERM", "--batch", b.id)
+	if got := b.status(t); got != 3 {
+		t.Errorf("exit status %d, want 3", got)
+	}
+	wantWords(t, b.words(), "engine ends", "the ranks drain")
+	b.cleared(t)
+	t.Logf("the job ended %v after the signal", time.Since(began).Round(time.Millisecond))
+}

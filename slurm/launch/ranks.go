@@ -1,0 +1,179 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ErrDrain means that ranks had to be killed, or ended with another status than 0.
+var ErrDrain = errors.New("launch: not all ranks ended in good order")
+
+const (
+	// controlTimeout is how long squeue or scancel may take.
+	controlTimeout = 20 * time.Second
+	// endMargin is what a rank takes at its end besides its drain, and Slurm to see
+	// that.
+	endMargin = 20 * time.Second
+	// killedMargin is how long ranks that were killed may take to be gone.
+	killedMargin = 30 * time.Second
+)
+
+// ranks are those that were started, by srun or as a child.
+type ranks struct {
+	plan  *Plan
+	cmd   *exec.Cmd
+	log   *os.File
+	steps []string      // that Slurm has of them; nil: not asked yet, or outside Slurm
+	ended chan struct{} // closed when all have ended
+}
+
+// start starts the ranks. Whoever calls it calls stop.
+func (p *Plan) start() (*ranks, error) {
+	log, err := os.OpenFile(p.Log, os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil { // a batch script may launch more than once
+		_, err = log.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("launch: the ranks' log: %w; name another with --log", err)
+	}
+	r := &ranks{plan: p, cmd: exec.Command(p.Command[0], p.Command[1:]...), log: log, ended: make(chan struct{})}
+	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = p.Env, log, log
+	// Ctrl-C at a terminal is for the engine; srun would kill ranks undrained.
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if p.Place.Job == nil {
+		r.cmd.SysProcAttr.Pdeathsig = syscall.SIGTERM
+	}
+	if err := r.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("launch: %w", err), log.Close())
+	}
+	go func() {
+		_ = r.cmd.Wait() // the status is in ProcessState
+		close(r.ended)
+	}()
+	return r, nil
+}
+
+// find has Slurm name the step of the ranks. Within a job its name is its own.
+func (r *ranks) find(ctx context.Context) error {
+	if r.plan.Place.Job == nil || r.steps != nil {
+		return nil
+	}
+	out, err := r.control(ctx, "squeue", "--noheader", "--steps", "--jobs="+strings.Join(r.plan.Place.jobIDs(), ","), "--format=%i|%j")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(out) {
+		if id, name, _ := strings.Cut(strings.TrimSpace(line), "|"); name == r.plan.Name {
+			r.steps = append(r.steps, id)
+		}
+	}
+	if r.steps == nil {
+		return fmt.Errorf("launch: squeue names no step %s", r.plan.Name)
+	}
+	return nil
+}
+
+// control runs a command of Slurm and returns its standard output.
+func (r *ranks) control(ctx context.Context, name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Env, cmd.WaitDelay = r.plan.Env, time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("launch: %s: %w: %s", name, err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return string(out), nil
+}
+
+// signal sends a signal to all ranks. One of them that has just ended is an error of
+// scancel.
+func (r *ranks) signal(ctx context.Context, sig syscall.Signal, name string) error {
+	if r.plan.Place.Job == nil {
+		return r.cmd.Process.Signal(sig)
+	}
+	if err := r.find(ctx); err != nil {
+		return err
+	}
+	_, err := r.control(ctx, "scancel", append([]string{"--signal=" + name}, r.steps...)...)
+	return err
+}
+
+// stop has the ranks drain and end, and kills those that do not in time.
+func (r *ranks) stop(ctx context.Context, progress func(format string, args ...any)) error {
+	defer r.log.Close()
+	if r.within(0) {
+		return r.verdict()
+	}
+	// SIGTERM is sent once: a rank takes a second one, when it comes late, for an order
+	// to end undrained.
+	for asked := time.Now(); r.find(ctx) != nil && time.Since(asked) < controlTimeout; {
+		if r.within(time.Second) { // srun may not have made the step yet
+			return r.verdict()
+		}
+	}
+	if err := r.signal(ctx, syscall.SIGTERM, "TERM"); err != nil && !r.within(time.Second) {
+		progress("%v", err)
+	}
+	limit := r.plan.Config.Deadline.Drain.Std() + endMargin
+	progress("the ranks drain, for %v at most", limit)
+	if r.within(limit) {
+		return r.verdict()
+	}
+	err := fmt.Errorf("%w: they did not end within %v, and are killed", ErrDrain, limit)
+	err = errors.Join(err, r.signal(ctx, syscall.SIGKILL, "KILL"))
+	if !r.within(killedMargin) {
+		err = errors.Join(err, fmt.Errorf("%w: killed ranks are still there after %v; the end of the job ends them", ErrDrain, killedMargin))
+	}
+	return err
+}
+
+// within waits for the end of all ranks.
+func (r *ranks) within(limit time.Duration) bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-r.ended:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// verdict judges the end of the ranks, which are gone.
+func (r *ranks) verdict() error {
+	if r.cmd.ProcessState.Success() {
+		return nil
+	}
+	return fmt.Errorf("%w: %s ended with %v; %s has their words", ErrDrain, r.cmd.Args[0], r.cmd.ProcessState, r.plan.Log)
+}
+
+// tail is the end of the log, for an error.
+func (r *ranks) tail() string {
+	const most = 4 << 10
+	info, err := r.log.Stat()
+	if err != nil {
+		return ""
+	}
+	text := make([]byte, most)
+	n, err := r.log.ReadAt(text, max(0, info.Size()-most))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return ""
+	}
+	return strings.TrimSpace(string(text[:n]))
+}
