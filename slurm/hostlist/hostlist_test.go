@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/testing/testneed"
 )
 
 // lists are golden: what "scontrol show hostnames" of Slurm 22.05 prints for each.
@@ -121,10 +123,7 @@ func TestCompress(t *testing.T) {
 // TestAsSlurm compares with the scontrol that is installed: show hostnames and show
 // hostlist need a configuration, and no cluster.
 func TestAsSlurm(t *testing.T) {
-	scontrol, err := exec.LookPath("scontrol")
-	if err != nil {
-		t.Skip("scontrol is missing: make tools; the golden lists above are its answers")
-	}
+	scontrol := testneed.Program(t, "scontrol", "make tools") // the golden lists above are its answers
 	conf := filepath.Join(t.TempDir(), "slurm.conf")
 	if err := os.WriteFile(conf, []byte("ClusterName=none\nSlurmctldHost=none\nNodeName=none\nPartitionName=none Nodes=none\n"), 0o600); err != nil {
 		t.Fatal(err)
