@@ -89,10 +89,11 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block, and reports whether it did: the first copy stays, or of two
-// in this run's files the one in the younger, as the indexer has it.
+// in this run's files the one that was put later, as the indexer has it. The earlier may have been
+// found bad since.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if old := x.blocks[info.ID]; old != nil {
-		if x.indexer == nil || !f.own || !old.file.own || old.file.id.CompareAge(f.id) >= 0 {
+		if !f.own || !old.file.own || old.file.id.CompareAge(f.id) > 0 {
 			return false
 		}
 		x.forgetLocked(old)

@@ -190,7 +190,8 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	for _, e := range entries[min(f.read, len(entries)):] {
 		f.tables += 2 * int64(format.BlockEntrySize+len(e.Name.Namespace)+len(e.Name.Key)+len(e.Name.Parent))
 		if e.Kind == format.KindBlock {
-			if s.indexLocked(f, e.Info, e.As(), e.Off) {
+			had := s.blocks[e.Info.ID] != nil
+			if s.indexLocked(f, e.Info, e.As(), e.Off) && !had {
 				r.ids = append(r.ids, e.Info.ID)
 			}
 			continue
