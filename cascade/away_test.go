@@ -32,6 +32,9 @@ func (j *job) know(state fabric.State, sides ...[]fabric.Rank) {
 func TestNamesThatGoWhileARankIsAway(t *testing.T) {
 	for _, state := range []fabric.State{fabric.Alive, fabric.Suspect, fabric.Gone} {
 		for _, local := range []bool{false, true} {
+			if testing.Short() && (!local || state == fabric.Suspect) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%v, catalogue %v", state, local), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { goWhileAway(t, state, local) })
 			})

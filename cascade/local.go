@@ -135,7 +135,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 		l.Store.content.SecondLocked(key)
 		return
 	}
-	l.Store.state.Mu.Names.Observe(before)
+	l.Store.state.Mu.Names.Heard(before)
 	l.Store.load.InvalidateFetchLocked(residency.NameID{NS: ns, Key: key}, before)
 	if l.Store.state.UnbindBeforeLocked(ns, key, before) {
 		l.Store.state.WakeWaitersLocked()

@@ -112,6 +112,10 @@ func (g *Graph) Tick(now time.Time) uint64 {
 // Observe makes all later ticks greater than a sequence number.
 func (g *Graph) Observe(seq uint64) { g.seq = max(g.seq, seq) }
 
+// Heard is Observe of a put stamp of another rank, which may have recorded the put a little later: later
+// ticks are greater than that too.
+func (g *Graph) Heard(stamp uint64) { g.Observe(stamp + MovedWithin) }
+
 // Put points the name that r describes at b, replacing what it pointed to, as a
 // put of now. Parent decides about the depth where it is stored. With keepTTL
 // the name expires when what it replaces does.
@@ -134,7 +138,7 @@ const MovedWithin = 1000
 // before that, which is no put's: the original hides it wherever both are known, and it hides no
 // put of which this rank has not heard. What it replaces is withdrawn as of when that was recorded.
 func (g *Graph) Copy(r block.Name, b *Block) *Name {
-	g.Observe(r.Seq)
+	g.Heard(r.Seq)
 	put, withdrawn := r.Seq, uint64(0)
 	if n := g.Get(r.Namespace, r.Key); n != nil && n.block != nil {
 		withdrawn = n.record.Seq + 1
