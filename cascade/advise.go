@@ -36,6 +36,7 @@ func Advise(ctx context.Context, s *Store, ns string, keys []string, perBlock ti
 		a.Blocks, a.Load = estimate.Best(c.runs, c.lines, a.PerBlock)
 	}
 	c.prefetch(s, a.Blocks)
+	prefetchOwn(s, ns, keys[:a.Blocks])
 	return a
 }
 

@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"slices"
 
 	"cascadekv/cascade/load"
 	"cascadekv/cascade/others"
@@ -18,10 +19,11 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 	if s.here.unanswered(ctx, len(keys)) {
 		return found
 	}
-	missing := 0
+	missing, cold := 0, false
 	for at := 0; at < len(keys); at += residency.LookStep {
 		end := min(at+residency.LookStep, len(keys))
-		missing += s.here.lookMany(ns, keys[at:end], found[at:end])
+		m, c := s.here.lookMany(ns, keys[at:end], found[at:end])
+		missing, cold = missing+m, cold || c
 	}
 	if missing > 0 && s.others.AsksElsewhere() {
 		ask, places := make([]string, 0, missing), make([]int, 0, missing)
@@ -39,6 +41,9 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 		}
 		prefetchLeading(s, ns, found, ask, places, located)
 	}
+	if cold {
+		prefetchOwn(s, ns, keys[:slices.Index(append(found, false), false)])
+	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
 	lookedUp(s.state, ns, keys, found, missing)
 	return found
@@ -55,7 +60,7 @@ func lookedUp(s *residency.State, ns string, keys [][]byte, found []bool, missin
 // engine that looks for a chain may load that much of it. Those that others were asked for are given with
 // their places among all.
 func prefetchLeading(s *Store, ns string, found []bool, asked []string, places []int, located [][]directory.Statement) {
-	if !load.GuessPays(s.load) {
+	if !s.state.Requests.Prefetched.Pays() {
 		return
 	}
 	coming := load.NewPrefetch(ns, len(asked))

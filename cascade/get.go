@@ -135,7 +135,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 			continue
 		}
 		b := residency.BlockOf(n)
-		s.state.Cold.UsedLocked(b)
+		s.state.Requests.UsedLocked(b)
 		if !looked {
 			s.state.Requests.AddLocked(b)
 		}

@@ -26,9 +26,9 @@ type Here struct {
 func (s *Store) Here() Here { return s.here }
 
 // Contains is Store.ContainsBatch for few keys; ok is false, and nothing was looked up,
-// where others have to be asked for one of them.
+// where others have to be asked for one of them, or one is to be brought into memory.
 func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
-	found, missing, ok := h.lease(ns, keys, "", 0)
+	found, missing, ok := h.lease(ns, keys, "", 0, true)
 	if ok {
 		lookedUp(h.state, ns, keys, found, missing)
 	}
@@ -38,22 +38,26 @@ func (h Here) Contains(ns string, keys [][]byte) (found []bool, ok bool) {
 // Lease is Store.Lease for few keys, in parallel to them; ok is false, and nothing was
 // promised or looked up, where others have to be asked for one of them.
 func (h Here) Lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, ok bool) {
-	found, missing, ok := h.lease(ns, keys, owner, d)
+	found, missing, ok := h.lease(ns, keys, owner, d, false)
 	if missing > 1 { // less says nothing
 		h.state.Requests.NoteMissing(h.state.Now(), ns, block.Fingerprints(ns, keys...), func(i int) bool { return found[i] })
 	}
 	return found, ok
 }
 
-// lease is Lease, and returns how many of the keys are missing.
-func (h Here) lease(ns string, keys [][]byte, owner string, d time.Duration) (found []bool, missing int, ok bool) {
+// lease is Lease, and returns how many of the keys are missing. prefetch: ok is also false where blocks
+// are to be brought into memory ahead of their gets.
+func (h Here) lease(ns string, keys [][]byte, owner string, d time.Duration, prefetch bool) (found []bool, missing int, ok bool) {
 	if inject.Armed(inject.Lookup) {
 		return nil, 0, false
 	}
 	found = make([]bool, len(keys))
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
-	missing = h.lookManyLocked(ns, keys, found)
+	missing, cold := h.lookManyLocked(ns, keys, found)
+	if prefetch && cold && h.state.Requests.Prefetched.RoomLocked() && h.state.Requests.Prefetched.Pays() {
+		return nil, 0, false
+	}
 	if missing > 0 && h.others.AsksElsewhere() {
 		return nil, 0, false
 	}
@@ -253,14 +257,14 @@ func (h Here) scan(ns string, cursor uint64, count int, catalogued bool, keys []
 }
 
 // lookMany marks which keys are visible on this rank and returns how many are
-// not.
-func (h Here) lookMany(ns string, keys [][]byte, found []bool) (missing int) {
+// not, and whether one that is has its block in this rank's files alone.
+func (h Here) lookMany(ns string, keys [][]byte, found []bool) (missing int, cold bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
 	return h.lookManyLocked(ns, keys, found)
 }
 
-func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing int) {
+func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing int, cold bool) {
 	h.state.Mu.AssertHeld()
 	if ns == directory.Contents {
 		for i, key := range keys {
@@ -268,19 +272,21 @@ func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing in
 				missing++
 			}
 		}
-		return missing
+		return missing, false
 	}
 	sp := h.state.Mu.Names.Space(ns)
 	if sp == nil {
-		return len(keys)
+		return len(keys), false
 	}
 	for i, key := range keys {
 		n := sp.GetBytes(key)
 		if found[i] = n != nil && n.Visible(h.state.Now); !found[i] {
 			missing++
+		} else if h.state.Cold != nil && !residency.BlockOf(n).InAny() {
+			cold = true
 		}
 	}
-	return missing
+	return missing, cold
 }
 
 // probe looks up the keys on this rank, to the first that is missing if it

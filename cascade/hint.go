@@ -17,7 +17,7 @@ type Hint struct {
 	Soon   bool          // it is asked for at once: Due does not count
 }
 
-// soonBlocks and soonBytes bound what hints have on its way from this rank's own files at once, all together:
+// soonBlocks and soonBytes bound what hints, and look-ups, have on its way from this rank's own files at once, all together:
 // gets wait behind it for their turn to read.
 const (
 	soonBlocks = 32
@@ -67,7 +67,7 @@ func declareSome(s *Store, ns string, keys []string, hint policy.Request) (reach
 	return reached
 }
 
-// soon is what all hints together have on its way from this rank's own files. Guarded by State.Mu.
+// soon is what all hints and look-ups together have on its way from this rank's own files. Guarded by State.Mu.
 type soon struct {
 	blocks int
 	bytes  int64
@@ -78,11 +78,35 @@ func (q *soon) add(blocks int, bytes int64) {
 	q.bytes += bytes
 }
 
+// prefetchOwn starts to bring into memory the first blocks of a chain, which was looked up, that are in this rank's own
+// files alone: while it pays, for they take room.
+func prefetchOwn[K string | []byte](s *Store, ns string, keys []K) {
+	if s.state.Cold == nil || !s.state.Requests.Prefetched.Pays() {
+		return
+	}
+	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
+	var blocks []*residency.Block
+	for _, key := range keys[:min(len(keys), residency.LookStep)] {
+		if n := residency.VisibleLocked(s.state, ns, string(key)); n != nil && !residency.BlockOf(n).InAny() {
+			if blocks = append(blocks, residency.BlockOf(n)); len(blocks) == load.PrefetchBlocks {
+				break
+			}
+		}
+	}
+	bringUpLocked(s, blocks, true)
+}
+
 // bringUp starts to bring into memory what is in this rank's own files alone, as far as the policy lets it in, and
 // until as much is on its way as hints may have.
 func bringUp(s *Store, blocks []*residency.Block) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
+	bringUpLocked(s, blocks, false)
+}
+
+// bringUpLocked is bringUp. guess: nobody said that the blocks will be asked for.
+func bringUpLocked(s *Store, blocks []*residency.Block, guess bool) {
 	var fresh, all []*load.Fetch
 	var taken soon
 	for ; len(blocks) > 0 && s.soon.blocks < soonBlocks && s.soon.bytes < soonBytes; blocks = blocks[1:] {
@@ -90,10 +114,16 @@ func bringUp(s *Store, blocks []*residency.Block) {
 		if b.InAny() || b.Loading { // it is here, or on its way
 			continue
 		}
+		if guess && !s.state.Requests.Prefetched.RoomLocked() {
+			break
+		}
 		if f := s.load.JoinColdLocked(b, nil, eviction.CopyOnly, &fresh); f != nil {
 			all = append(all, f)
 			s.soon.add(1, b.Info.Size)
 			taken.add(1, b.Info.Size)
+			if guess {
+				s.state.Requests.Prefetched.AddLocked(b)
+			}
 		}
 	}
 	s.load.StartLocked(fresh)

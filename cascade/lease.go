@@ -51,6 +51,7 @@ func (s *Store) Sweep() {
 	s.index.SweepIndexLocked()
 	s.state.SweepJunkLocked()
 	s.load.SweepLandedLocked(now, false)
+	s.state.Requests.Prefetched.SweepLocked(now)
 	s.others.SweepLocked()
 	s.content.SweepLocked()
 	s.state.WakeWaitersLocked()

@@ -14,11 +14,12 @@ import (
 // Probe returns the longest cached prefix of a chain of keys, head first, of
 // all ranks. It leases nothing, and is an access only once a block of the chain is got or put:
 // then it is one of all of them (see residency.Requests.LookedUp). The first blocks of
-// the prefix that are elsewhere are brought here: what other ranks have is on its
-// way when it returns, what is in files soon after.
+// the prefix that are elsewhere are brought here: what other ranks have, and what is in this
+// rank's own files, is on its way when it returns, what is in other files soon after.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
 	c := s.probe(ctx, ns, keys)
 	c.prefetch(s, len(keys))
+	prefetchOwn(s, ns, keys[:c.res.Hits])
 	return c.res
 }
 

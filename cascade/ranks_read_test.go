@@ -98,7 +98,7 @@ func TestProbedBlocksComeAheadOfTheirGets(t *testing.T) {
 	}
 	// What is not asked for in time is given back.
 	eventually(t, "all fetches have ended", func() bool { n, _ := landed(); return n > 0 })
-	j.late.Add(int64(load.PrefetchFor + time.Second))
+	j.late.Add(int64(residency.PrefetchFor + time.Second))
 	b.Sweep()
 	if n, bytes := landed(); n != 0 || bytes != 0 {
 		t.Errorf("%d blocks, %d bytes are still here", n, bytes)
@@ -140,7 +140,7 @@ func TestContainsPrefetches(t *testing.T) {
 		t.Errorf("%d reads of 4 blocks", reads)
 	}
 	late := func() {
-		j.late.Add(int64(load.PrefetchFor + time.Second))
+		j.late.Add(int64(residency.PrefetchFor + time.Second))
 		b.Sweep()
 	}
 	late()

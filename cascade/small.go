@@ -71,7 +71,7 @@ func (h Here) pin(ns string, keys []string, most int64, owner string, d time.Dur
 	if v == nil {
 		return nil
 	}
-	s.Cold.UsedLocked(b)
+	s.Requests.UsedLocked(b)
 	if left := s.Requests.BeginLocked(); !s.Requests.LookedLocked(ns, keys[0], &left) {
 		s.Requests.AddLocked(b)
 		s.Requests.PassLocked(true)

@@ -502,8 +502,8 @@ func TestPrefetchIsGivenBack(t *testing.T) {
 		do   func(r *rank)
 		left int
 	}{
-		"too early":       {func(r *rank) { r.Advance(PrefetchFor - 1); sweep(r, false) }, 4},
-		"in time":         {func(r *rank) { r.Advance(PrefetchFor); sweep(r, false) }, 0},
+		"too early":       {func(r *rank) { r.Advance(residency.PrefetchFor - 1); sweep(r, false) }, 4},
+		"in time":         {func(r *rank) { r.Advance(residency.PrefetchFor); sweep(r, false) }, 0},
 		"at the end":      {func(r *rank) { sweep(r, true) }, 0},
 		"cleared":         {func(r *rank) { r.cleared("ns") }, 0},
 		"another cleared": {func(r *rank) { r.cleared("other") }, 4},
@@ -512,7 +512,7 @@ func TestPrefetchIsGivenBack(t *testing.T) {
 			r.wants(r.get(r.t.Context(), true, "2")[0], parttest.Data(2, size), residency.RemoteTier)
 		}, 3},
 		"too late a get": {func(r *rank) {
-			r.Advance(PrefetchFor + time.Second)
+			r.Advance(residency.PrefetchFor + time.Second)
 			r.wants(r.get(r.t.Context(), false, "2")[0], parttest.Data(2, size), residency.RemoteTier)
 		}, 3},
 	} {

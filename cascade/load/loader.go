@@ -1,7 +1,6 @@
 package load
 
 import (
-	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
@@ -16,7 +15,6 @@ type Loader struct {
 	nameRoom *eviction.NameBudget
 	others   *others.Exchange
 
-	used     estimate.Odds // that what is prefetched is asked for
 	fetching *semaphore    // of what is read from the cold tier
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 

@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// PrefetchFor is how long a prefetched block waits for its get. The
-	// clients that probe get what they found at once or never.
-	PrefetchFor = 2 * time.Second
-
 	// PrefetchBlocks is how many blocks of a chain are fetched ahead of the gets,
 	// or as many as make prefetchAhead bytes if that is more, but no more than are
 	// read together.
@@ -65,10 +61,6 @@ func (ld *Loader) StartPrefetch(a *Prefetch) {
 	defer ld.state.Mu.Unlock()
 	ld.advanceLocked(a, PrefetchBlocks*a.step)
 }
-
-// GuessPays reports whether to prefetch what was looked for without a word of what comes next: while at
-// least half of what is prefetched is asked for.
-func GuessPays(ld *Loader) bool { return ld.used.Of(ld.state.Age(ld.state.Now())) >= .5 }
 
 // advanceLocked starts the chain's next n fetches.
 func (ld *Loader) advanceLocked(a *Prefetch, n int) {
@@ -123,7 +115,7 @@ func (ld *Loader) continuePrefetchLocked(f *Fetch) {
 	}
 	f.prefetch = nil
 	ld.state.Count.Stats.PrefetchHits++
-	ld.used.Note(ld.state.Age(ld.state.Now()), 1)
+	ld.state.Requests.Prefetched.Odds.Note(ld.state.Age(ld.state.Now()), 1)
 	if a.asked++; a.asked == a.step {
 		a.asked = 0
 		ld.advanceLocked(a, a.step)
@@ -172,7 +164,7 @@ func (ld *Loader) dropLandedLocked(f *Fetch) {
 	if f.landed != nil {
 		if f.prefetch != nil {
 			ld.state.Count.Stats.PrefetchWasted++
-			ld.used.Note(ld.state.Age(ld.state.Now()), 0)
+			ld.state.Requests.Prefetched.Odds.Note(ld.state.Age(ld.state.Now()), 0)
 		}
 		ld.guarded.prefetchBytes -= f.reserved
 		f.landed.leaveLocked()

@@ -481,7 +481,7 @@ func (ld *Loader) landLocked(f *Fetch, a *readBuffer) {
 		f.views = append(f.views, ld.landedViewLocked(l, b))
 	}
 	if f.reserved > 0 && f.waiters == 0 && !ld.state.Mu.Closed && ld.guarded.fetches[f.source] == f {
-		l.until = ld.state.Now().Add(PrefetchFor)
+		l.until = ld.state.Now().Add(residency.PrefetchFor)
 		f.landed = l
 		return
 	}

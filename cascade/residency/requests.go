@@ -24,7 +24,8 @@ type Requests struct {
 	// CatchUpLocked takes in what clients looked up and read that ask nobody; nil: there are none.
 	CatchUpLocked func()
 
-	Prefills estimate.Prefills // how fast engines compute what was missing; not guarded
+	Prefills   estimate.Prefills // how fast engines compute what was missing; not guarded
+	Prefetched Prefetched        // what was brought here because it was looked up
 }
 
 // AddLocked adds b to the request that PassLocked ends.

@@ -146,7 +146,7 @@ func New(o Options, w Watcher) (*State, error) {
 		Options: o, Watch: w, Logs: Logs{events.New(events.Limits[events.Event]{Kept: eventsKept}, o.FirstEvent), traffic.NewLog(o.FirstEvent)},
 		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
 	}
-	s.Count.state, s.Requests.state, s.Leases.state = s, s, s
+	s.Count.state, s.Requests.state, s.Leases.state, s.Requests.Prefetched.state = s, s, s, s
 	s.Count.lost = losslog.New(lostBytes)
 	s.Mu.SetRank(locks.State)
 	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}

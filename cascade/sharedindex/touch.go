@@ -108,7 +108,7 @@ func (ix *Index) readLocked(t *Touches, touches []uint64, left *int) {
 			run = run[:0]
 		}
 		run = append(run, n)
-		ix.state.Cold.UsedLocked(residency.BlockOf(n))
+		ix.state.Requests.UsedLocked(residency.BlockOf(n))
 		if !ix.state.Requests.LookedLocked(n.Namespace(), n.Key(), left) {
 			ix.state.Requests.AddLocked(residency.BlockOf(n))
 		}

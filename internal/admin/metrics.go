@@ -124,7 +124,7 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "lookups_found_total", "Names looked for without a get that were there.", s.Found)
 	gauge(to, "leases", "Leases in force.", s.Leases)
 	counter(to, "replicas_total", "Blocks of other ranks that were kept here.", s.Replicas)
-	counter(to, "prefetched_total", "Blocks of other ranks and segments that were brought here ahead of their gets.", s.Prefetched)
+	counter(to, "prefetched_total", "Blocks of other ranks and of segments that were brought into memory ahead of their gets.", s.Prefetched)
 	counter(to, "prefetch_hits_total", "Of those the blocks that were asked for in time.", s.PrefetchHits)
 	counter(to, "prefetch_wasted_total", "Of those the blocks that were here in vain.", s.PrefetchWasted)
 	counter(to, "relied_total", "Blocks of which another rank keeps the bytes, so that this one does not.", s.Relied)
