@@ -18,13 +18,13 @@ func TestWhyBytes(t *testing.T) {
 	for _, tc := range []struct{ send, want string }{
 		{
 			"*3\r\n$11\r\nCASCADE.WHY\r\n$2\r\nns\r\n$1\r\nk\r\n",
-			"$245\r\n" + `{"state":"absent","bytes":0,"names":0,"dirty":false,"leased":false,"readers":0,"leads":false,"levels":[{"name":"shm","policy":"prefix","here":false,"idle_s":-1,` +
+			"$263\r\n" + `{"state":"absent","bytes":0,"names":0,"dirty":false,"leased":false,"readers":0,"leads":false,"generated":false,"levels":[{"name":"shm","policy":"prefix","here":false,"idle_s":-1,` +
 				`"holds":0,"before_blocks":0,"before_bytes":0}],"miss":{"reason":"never","kept_ms":0}}` + "\r\n",
 		},
 		{"*5\r\n$11\r\nCASCADE.PUT\r\n$1\r\nk\r\n$3\r\nabc\r\n$2\r\nNS\r\n$2\r\nns\r\n", "$32\r\nba7816bf8f01cfea414140de5dae2223\r\n"},
 		{
 			"*3\r\n$11\r\nCASCADE.WHY\r\n$2\r\nns\r\n$1\r\nk\r\n",
-			"$318\r\n" + `{"state":"readable","id":"ba7816bf8f01cfea414140de5dae2223","bytes":3,"names":1,"dirty":true,"leased":false,"readers":0,"leads":false,` +
+			"$336\r\n" + `{"state":"readable","id":"ba7816bf8f01cfea414140de5dae2223","bytes":3,"names":1,"dirty":true,"leased":false,"readers":0,"leads":false,"generated":false,` +
 				`"levels":[{"name":"shm","policy":"prefix","here":true,"class":"fresh; 1 use; turn 1; request of 1 block","idle_s":0,` +
 				`"holds":0,"before_blocks":0,"before_bytes":0}],"miss":{"kept_ms":0}}` + "\r\n",
 		},
