@@ -5,9 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
+
 	"cascadekv/dht"
+	"cascadekv/internal/rawfd"
 	"cascadekv/internal/resp"
 )
 
@@ -35,6 +40,12 @@ func ask(client *resp.Client, command string, v any) error {
 // them all. Outside Slurm it is enough that it answers. An error is that of a rank
 // that does not serve yet, or of one that serves since before began: another one.
 func (p *Plan) look(client *resp.Client, began time.Time) (alive map[int]bool, whole bool, err error) {
+	alive = map[int]bool{}
+	if p.Place.Job == nil {
+		_, err := client.Do("PING")
+		alive[p.Place.Rank] = err == nil
+		return alive, err == nil, err
+	}
 	var stats struct {
 		Uptime float64 `json:"uptime_seconds"`
 	}
@@ -43,11 +54,6 @@ func (p *Plan) look(client *resp.Client, began time.Time) (alive map[int]bool, w
 	}
 	if uptime := time.Duration(stats.Uptime * float64(time.Second)); uptime > time.Since(began) {
 		return nil, false, fmt.Errorf("another rank has served %s for %v", p.Config.Socket, uptime)
-	}
-	alive = map[int]bool{}
-	if p.Place.Job == nil {
-		alive[p.Place.Rank] = true
-		return alive, true, nil
 	}
 	var ranks []dht.RankStatus
 	if err := ask(client, "CASCADE.RANKS", &ranks); err != nil {
@@ -71,16 +77,26 @@ func (p *Plan) look(client *resp.Client, began time.Time) (alive map[int]bool, w
 	return alive, whole, nil
 }
 
-// dial connects to this node's rank.
-func (p *Plan) dial() (*resp.Client, error) {
+// dial connects to the rank of this node that r has started. Outside Slurm it is a child of this
+// process: another one that has the socket is refused, however short a time it has had it.
+func (r *ranks) dial() (*resp.Client, error) {
+	p := r.plan
 	password, err := p.Config.Password()
 	if err != nil {
 		return nil, err
 	}
-	client, err := resp.Dial("unix", p.Config.Socket, lookTimeout, p.Config.ServerUIDs...)
+	conn, err := net.DialTimeout("unix", p.Config.Socket, lookTimeout)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("launch: %w", err)
 	}
+	err = resp.CheckServer(conn, p.Config.ServerUIDs...)
+	if err == nil && p.Place.Job == nil {
+		err = servedBelow(conn.(*net.UnixConn), r.cmd.Process.Pid)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	client := resp.NewClient(conn, lookTimeout)
 	if password != "" {
 		if _, err := client.Do("AUTH", password); err != nil {
 			return nil, errors.Join(err, client.Close())
@@ -89,9 +105,29 @@ func (p *Plan) dial() (*resp.Client, error) {
 	return client, nil
 }
 
-// await waits until the ring is whole. The ranks were started after began, and ended is
-// closed when they have ended; progress gets a line for each change.
-func (p *Plan) await(ctx context.Context, began time.Time, ended <-chan struct{}, progress func(format string, args ...any)) error {
+// servedBelow checks that a process, or one below it, listens at the other end.
+func servedBelow(conn *net.UnixConn, process int) error {
+	cred, err := rawfd.Get(conn, func(fd int) (*unix.Ucred, error) { return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err != nil {
+		return fmt.Errorf("launch: who serves %s: %w", conn.RemoteAddr(), err)
+	}
+	for pid := int(cred.Pid); pid != process; {
+		proc, err := procfs.NewProc(pid) // 0 is no process: it is none of this namespace
+		stat := procfs.ProcStat{}
+		if err == nil {
+			stat, err = proc.Stat()
+		}
+		if pid = stat.PPID; err != nil || pid == 0 {
+			return fmt.Errorf("launch: process %d serves %s, which is another rank's: stop that one, or choose another socket", cred.Pid, conn.RemoteAddr())
+		}
+	}
+	return nil
+}
+
+// await waits until the ring of r, which was started after began, is whole; progress gets a line for each
+// change.
+func (r *ranks) await(ctx context.Context, began time.Time, progress func(format string, args ...any)) error {
+	p := r.plan
 	var (
 		client *resp.Client
 		alive  map[int]bool
@@ -107,7 +143,7 @@ func (p *Plan) await(ctx context.Context, began time.Time, ended <-chan struct{}
 	defer tick.Stop()
 	for {
 		if client == nil {
-			client, last = p.dial()
+			client, last = r.dial()
 		}
 		if client != nil {
 			var whole bool
@@ -125,7 +161,7 @@ func (p *Plan) await(ctx context.Context, began time.Time, ended <-chan struct{}
 		}
 		select {
 		case <-tick.C:
-		case <-ended:
+		case <-r.ended:
 			return errors.Join(fmt.Errorf("%w: they have ended", ErrRing), last)
 		case <-ctx.Done():
 			return p.absent(alive, errors.Join(ctx.Err(), last))

@@ -80,7 +80,7 @@ func (p *Plan) ready(ctx context.Context, r *ranks, s Session, began time.Time, 
 	ctx, cancel := context.WithTimeout(ctx, s.Ready)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- p.await(ctx, began, r.ended, progress) }()
+	go func() { done <- r.await(ctx, began, progress) }()
 	for {
 		select {
 		case err := <-done:
