@@ -66,16 +66,10 @@ func (t *Tier) AdoptOrphan(ctx context.Context, p tiers.Part, fn func(tiers.Entr
 }
 
 // newest calls fn for what read finds, without names of which a spilled file has later
-// records: the store of segments does not know those. While the index may lack these files
-// nothing is read.
+// records: the store of segments does not know those.
 func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error) error {
 	if t.catalogue == nil {
 		return read(fn)
-	}
-	if len(t.SpilledFiles()) > 0 {
-		if err := t.catalogue.Whole(func() error { return nil }); err != nil {
-			return err
-		}
 	}
 	var all []tiers.Entry
 	var names []block.Name
@@ -93,18 +87,17 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 	}
 	newer, more := make([]bool, len(names)), map[block.ID][]block.Name{}
 	if len(t.SpilledFiles()) > 0 {
+		var err error
+		if newer, err = t.catalogue.Newer(names); err != nil {
+			return err
+		}
 		var ids []block.ID
 		for _, e := range all {
 			if !e.Info.ID.IsZero() && !e.OtherOwner {
 				ids = append(ids, e.Info.ID)
 			}
 		}
-		if err := t.catalogue.Whole(func() (err error) {
-			if newer, err = t.catalogue.Newer(names); err == nil {
-				more, err = t.catalogue.NamesOf(ids) // records of these may lie in files that are spilled
-			}
-			return err
-		}); err != nil {
+		if more, err = t.catalogue.NamesOf(ids); err != nil { // records of these may lie in files that are spilled
 			return err
 		}
 	}

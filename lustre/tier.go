@@ -54,7 +54,7 @@ func (t *Tier) OpenCatalogue(o IndexOptions) error {
 	c, err := catalogue.Open(catalogue.Options{Store: t.Store, Index: o})
 	if err != nil {
 		// Without one, what others left is adopted, and the store has it in memory.
-		t.Hides(func(names []block.Name) []segment.Older { return make([]segment.Older, len(names)) })
+		t.Hides(func(names []block.Name) []bool { return make([]bool, len(names)) })
 		return fmt.Errorf("lustre: %w", err)
 	}
 	t.catalogue = c

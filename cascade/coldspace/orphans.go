@@ -3,7 +3,6 @@ package coldspace
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -116,7 +115,7 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 				"blocks", done.Blocks, "names", done.Names)
 		}
 		cs.state.Mu.Lock()
-		if err != nil && ctx.Err() == nil && !errors.Is(err, tiers.ErrNotNow) { // then a later round finds it again
+		if err != nil && ctx.Err() == nil {
 			cs.state.NoteColdLocked(err)
 		}
 		cs.guarded.Orphans.Left = slices.DeleteFunc(cs.guarded.Orphans.Left, func(l orphan) bool { return l.Part == o.Part })

@@ -30,7 +30,7 @@ func (c *Catalogue) AdoptParts(ctx context.Context, parts []tiers.Part, fn func(
 	if fn == nil {
 		fn = func([]tiers.Found) {}
 	}
-	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}, heard: map[tiers.Part]bool{}, infos: map[block.ID]block.Info{}}
+	t := taking{c: c, parts: parts, fn: fn, fresh: map[index.Segment]bool{}, infos: map[block.ID]block.Info{}}
 	if err := t.run(ctx); err != nil {
 		t.done.Left = nil
 		return t.done, unavailable(fmt.Errorf("taking in %d parts: %w", len(parts), err))
@@ -44,8 +44,6 @@ type taking struct {
 	parts []tiers.Part
 	fn    func([]tiers.Found)
 	known map[index.Segment]uint64 // what the index has, with its marks
-	left  []index.Segment          // what it had, and whose files may be there yet
-	heard map[tiers.Part]bool      // those that could be listed
 	fresh map[index.Segment]bool
 	done  tiers.Taken
 	lacks bool // an own directory could not be listed, or an own file not be read
@@ -67,9 +65,6 @@ func (t *taking) run(ctx context.Context) error {
 	t.known = make(map[index.Segment]uint64, len(states))
 	for _, s := range states {
 		t.known[s.Segment] = s.Mark
-	}
-	if t.left, err = c.index.Left(); err != nil {
-		return err
 	}
 	there, read, err := t.list(ctx)
 	if err != nil {
@@ -95,11 +90,9 @@ func (t *taking) run(ctx context.Context) error {
 	if err := t.weigh(there); err != nil {
 		return err
 	}
+	t.show(there)
 	if !t.lacks {
 		c.own.lacking.Store(false)
-	}
-	if !c.own.lacking.Load() {
-		t.show(there)
 	}
 	return nil
 }
@@ -159,7 +152,7 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			}
 			continue
 		}
-		t.heard[p], t.done.Left[i].Ended = true, listing.Ended
+		t.done.Left[i].Ended = listing.Ended
 		for _, n := range listing.Numbers {
 			s := index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: n}
 			there[s] = true
@@ -187,7 +180,6 @@ func (t *taking) listOwn(ctx context.Context, there map[index.Segment]bool) (rea
 			}
 			continue
 		}
-		t.heard[p] = true
 		for _, n := range listing.Numbers {
 			s := segmentOf(p, n)
 			there[s] = true
@@ -220,10 +212,8 @@ func (t *taking) read(ctx context.Context, s index.Segment) (segment.Contents, e
 	return t.c.store.Contents(ctx, partOf(s), s.File, int64(t.known[s]))
 }
 
-// tidy takes out of the index segments of the round whose files are gone, and
-// those of parts that were left out of this round and the one before. What withdrawals hide
-// there counts for another round: a part that is no part of this one has its files yet, and
-// what was in a file that is gone may be in one that was made after its directory was listed.
+// tidy deletes from the index segments of the round whose files are gone, and
+// those of parts that were left out of this round and the one before.
 func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
 	asked := map[tiers.Part]bool{}
 	for _, p := range t.parts {
@@ -242,37 +232,12 @@ func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
 		if asked[p] && there[s] {
 			continue
 		}
-		if err := t.c.index.LeaveSegment(ctx, s); err != nil {
+		if err := t.c.index.DeleteSegment(ctx, s); err != nil {
 			return err
 		}
 		t.done.Gone++
 	}
 	t.c.left = left
-	return t.tidyLeft(ctx, asked, there)
-}
-
-// tidyLeft deletes from the index what an earlier round left, and is not there.
-func (t *taking) tidyLeft(ctx context.Context, asked map[tiers.Part]bool, there map[index.Segment]bool) error {
-	for _, s := range t.left {
-		p := partOf(s)
-		if !asked[p] {
-			asked[p] = true
-			listing, err := t.files(ctx, p)
-			if ctx.Err() != nil || errors.Is(err, tiers.ErrClosed) {
-				return errors.Join(ctx.Err(), err)
-			}
-			t.heard[p] = err == nil
-			for _, n := range listing.Numbers {
-				there[segmentOf(p, n)] = true
-			}
-		}
-		if !t.heard[p] || there[s] {
-			continue
-		}
-		if err := t.c.index.DeleteSegment(ctx, s); err != nil {
-			return err
-		}
-	}
 	return nil
 }
 
@@ -413,27 +378,22 @@ func (t *taking) judge(ctx context.Context) error {
 	var failed error
 	partial := len(t.done.Skipped) > 0 || t.lacks
 	t.c.partial.Store(partial)
-	t.c.store.Hides(func(names []block.Name) []segment.Older {
-		where := make([]segment.Older, len(names))
+	t.c.store.Hides(func(names []block.Name) []bool {
+		hides := make([]bool, len(names))
 		for from := 0; from < len(names); from += judgeStep {
 			some := names[from:min(from+judgeStep, len(names))]
 			for i := range some {
 				some[i].Seq++ // up to it, not below
 			}
-			at, drops, err := t.c.older(some)
+			older, drops, err := t.c.older(some, true)
 			err = errors.Join(err, t.c.tombstone(ctx, drops))
 			for i := range some {
 				some[i].Seq--
-				switch {
-				case err != nil || partial || at[i].older(true):
-					where[from+i] = segment.OlderOthers
-				case at[i].itself && !at[i].more:
-					where[from+i] = segment.OlderNone
-				}
+				hides[from+i] = err != nil || partial || older[i]
 			}
 			failed = errors.Join(failed, err)
 		}
-		return where
+		return hides
 	})
 	return failed
 }

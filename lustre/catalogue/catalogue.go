@@ -123,7 +123,7 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 	}
 	var last index.Segment // names of a chain mostly lie together
 	shown := false
-	look := func(i int, p *index.Presence) bool {
+	err := c.index.Probe(hashesOf(ns, keys), func(i int, p *index.Presence) bool {
 		if p == nil {
 			return true
 		}
@@ -134,8 +134,7 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 			present[i] = tiers.Presence{Found: true, Bound: p.Bound, Size: p.Size, Seq: p.Seq}
 		}
 		return true
-	}
-	err := c.Whole(func() error { return c.index.Probe(hashesOf(ns, keys), look) })
+	})
 	if err != nil {
 		clear(present) // misses; Err has the reason
 	}
@@ -164,7 +163,7 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 		return found
 	}
 	entries := make([]index.Entry, len(keys))
-	if err := c.Whole(func() error { _, err := look(hashesOf(ns, keys), entries); return err }); err != nil {
+	if _, err := look(hashesOf(ns, keys), entries); err != nil {
 		return found // a miss; Err has the reason
 	}
 	var last index.Segment // blocks of a chain mostly lie together, and to make a path costs more than to find a name
@@ -184,12 +183,8 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	return found
 }
 
-// shows returns which parts names are found of; nil: none. What withdraws them may be in a
-// file of this rank's that the index lacks.
+// shows returns which parts names are found of; nil: none.
 func (c *Catalogue) shows() func(tiers.Part) bool {
-	if c.own.lacking.Load() {
-		return nil
-	}
 	others, mine := c.shown.Load().parts, *c.own.parts.Load()
 	if len(others)+len(mine) == 0 {
 		return nil
@@ -245,17 +240,11 @@ var errEnough = errors.New("enough")
 
 // Names implements tiers.Catalogue. What changes meanwhile may be seen or not.
 func (c *Catalogue) Names(fresh bool, fn func(tiers.Found) bool) error {
-	begun, shows, of := c.own.begun.Load(), c.shows(), c.shown.Load().fresh
-	if c.own.lacking.Load() {
-		return unavailable(errLacking)
-	}
+	shows, of := c.shows(), c.shown.Load().fresh
 	if shows == nil || fresh && len(of) == 0 {
 		return nil
 	}
 	err := c.index.Names(func(e index.Entry) error {
-		if c.own.begun.Load() != begun {
-			return errLacking
-		}
 		if !shows(partOf(e.Segment)) || fresh && !of[e.Segment] {
 			return nil
 		}
@@ -318,26 +307,18 @@ func (c *Catalogue) Forget(ctx context.Context, at ...tiers.Found) error {
 }
 
 // Withdraw implements tiers.Catalogue. It waits for an AdoptParts that runs. After an error
-// some names may be withdrawn and others not. While the index lacks files of this rank's any
-// name may have a record in them.
+// some names may be withdrawn and others not.
 func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, error) {
 	if err := c.lock(ctx); err != nil {
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	var at []olderRecord
-	var drops map[index.Segment][]index.Name
-	err := c.Whole(func() (err error) {
-		at, drops, err = c.older(names)
-		return err
-	})
-	unsure := errors.Is(err, tiers.ErrNotNow)
-	if err != nil && !unsure {
+	older, drops, err := c.older(names, false)
+	if err != nil {
 		return nil, unavailable(err)
 	}
-	older := make([]bool, len(names))
 	for i, n := range names { // before the index has it: see segment.Store.Reload
-		if older[i] = unsure || at[i].older(false); !older[i] {
+		if !older[i] {
 			continue
 		}
 		n.Seq--
@@ -348,24 +329,11 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 	return older, unavailable(c.tombstone(ctx, drops))
 }
 
-// olderRecord is the record, one for each name, that the index has below a Seq.
-type olderRecord struct {
-	found       bool
-	itself      bool // it is this rank's own, and just below
-	dropped     bool
-	more, hides bool // as in index.Name
-}
-
-// older reports whether there is one; judged: a withdrawal that is itself was read from a
-// file, and counts only if it hides some of others. Else it may be one that was not recorded in
-// a file.
-func (r olderRecord) older(judged bool) bool {
-	return r.found && (r.hides || !judged || !r.dropped || !r.itself)
-}
-
-// older returns what the index has of names below their Seq, withdrawn ones included, and
-// what withdraws them there.
-func (c *Catalogue) older(names []block.Name) ([]olderRecord, map[index.Segment][]index.Name, error) {
+// older reports for which names the index has records below their Seq, withdrawn ones
+// included, and returns what withdraws them there. Of a name there is one record; judged: a
+// withdrawal of this rank's own that is just below was read from a file, and counts only if
+// it hides some of others. Else it may be one that was not recorded in a file.
+func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
 		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
@@ -373,14 +341,14 @@ func (c *Catalogue) older(names []block.Name) ([]olderRecord, map[index.Segment]
 	if _, err := c.index.PeekBatch(hashes, entries); err != nil {
 		return nil, nil, err
 	}
-	older := make([]olderRecord, len(names))
+	older := make([]bool, len(names))
 	drops := map[index.Segment][]index.Name{}
 	for i, e := range entries {
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			continue
 		}
-		older[i] = olderRecord{found: true, dropped: e.Name.Dropped, more: e.Name.More, hides: e.Name.Hides}
-		older[i].itself = e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
+		itself := judged && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
+		older[i] = e.Name.Hides || !itself
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}

@@ -37,8 +37,7 @@
 // throws away what is left of it and takes everything in anew; Err has the reason if
 // that fails. An index that was lost costs reading the footers again.
 //
-// This rank's own files come back likewise. Until the index has all of them no name is
-// found: what withdraws it may be in one that it lacks, as of one that cannot be listed.
+// This rank's own files come back likewise; until then spilled ones are misses too.
 //
 // The package does not read payloads, and does not decide which
 // parts are a rank's to take in.

@@ -318,15 +318,11 @@ func (c *Catalogue) blocks(ids []block.ID, in func(tiers.Part) bool) []tiers.Fou
 
 // ScanOwn implements tiers.Catalogue.
 func (c *Catalogue) ScanOwn(ns string, all bool, cursor uint64, fn func(tiers.Found) bool) (next uint64, err error) {
-	begun := c.own.begun.Load()
-	if c.own.lacking.Load() || len(*c.own.parts.Load()) == 0 {
+	if len(*c.own.parts.Load()) == 0 {
 		return 0, nil
 	}
 	space, more := index.NamespaceOf(ns), true
 	next, err = c.index.NamesFrom(cursor, func(e index.Entry) bool {
-		if c.own.begun.Load() != begun {
-			return false
-		}
 		in, _, _, _ := cutNote(e.Name.Note)
 		if in != space && !all || !c.isOwn(partOf(e.Segment)) {
 			return more

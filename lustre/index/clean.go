@@ -2,8 +2,6 @@ package index
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -12,39 +10,17 @@ import (
 // returns. A segment that is not known is deleted already. What was put again
 // later, into other segments, stays. Errors: ErrBroken, ErrClosed, the
 // context's.
-func (x *Index) DeleteSegment(ctx context.Context, s Segment) error { return x.withdraw(ctx, s, false) }
-
-// LeaveSegment is DeleteSegment for one whose file may be there yet: names of which there
-// were records in it still have Hides, until it is deleted. To put it again is to put all
-// that is in it in one batch. Errors: as DeleteSegment.
-func (x *Index) LeaveSegment(ctx context.Context, s Segment) error { return x.withdraw(ctx, s, true) }
-
-// Left lists the segments that were left, in no particular order. Errors: ErrBroken,
-// ErrClosed.
-func (x *Index) Left() ([]Segment, error) {
-	e, err := x.lock(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	defer e.unlock()
-	return slices.Collect(maps.Keys(e.segments.left)), nil
-}
-
-// withdraw takes all entries of a segment out of the index.
-func (x *Index) withdraw(ctx context.Context, s Segment, left bool) error {
+func (x *Index) DeleteSegment(ctx context.Context, s Segment) error {
 	e, err := x.lock(ctx)
 	if err != nil {
 		return err
 	}
 	row, number := e.segments.of(s)
-	if n := e.segments.left[s]; number == 0 && n != 0 {
-		row, number = *e.segments.there(n), n
-	}
-	if number == 0 || left && row.left {
+	if number == 0 {
 		e.unlock()
 		return nil
 	}
-	row.dead, row.left = !left, left
+	row.dead = true
 	b := e.db.NewBatch()
 	if err := b.Set(appendSegmentKey(nil, number), appendSegmentRow(nil, row), nil); err != nil {
 		e.unlock()
@@ -110,14 +86,13 @@ func (x *Index) clean() error {
 
 // dropRows removes the rows of dead segments of which no entry is left, and ends
 // its caller's turn. Copies of their places may still lie about, so a number must
-// not come again: the row of the highest stays, and so the next one is higher. Those
-// of segments that were left stay too.
+// not come again: the row of the highest stays, and so the next one is higher.
 func (e *engine) dropRows(numbers []uint32) error {
 	b := e.db.NewBatch()
 	for _, n := range numbers {
 		row, key := e.segments.dead[n], appendSegmentKey(nil, n)
 		var err error
-		if e.segments.forget(n); n == e.segments.next-1 || row.left {
+		if e.segments.forget(n); n == e.segments.next-1 {
 			row.entries = 0
 			e.segments.set(n, row)
 			err = b.Set(key, appendSegmentRow(nil, row), nil)

@@ -44,7 +44,7 @@ const (
 	flagLink    = 128 // no record but a link
 
 	flagInferred = 256
-	flagHides    = 512 // others of the name are, or were, in segments of which it has the numbers
+	flagHides    = 512
 	flagOutlived = 1024
 
 	knownFlags = flagPrefix | flagBound | flagExpires | flagDropped | flagWide | flagCopy | flagAlone | flagInferred | flagHides | flagOutlived
@@ -60,9 +60,6 @@ const (
 	maxNote = 4096
 	maxText = 64 << 10
 )
-
-// maxOthers is of how many segments a name's record has the numbers: see others.
-const maxOthers = 15
 
 // maxDepth is the deepest a name can lie: positions are depths plus 1.
 const maxDepth = math.MaxUint32 - 1
@@ -105,15 +102,13 @@ type nameRecord struct {
 	expires time.Time
 	depth   uint32 // with flagAlone
 	copy    place  // with flagCopy
-	others  others // with flagHides
 	note    string
 }
 
 // segmentRow is the value of a segment's key.
 type segmentRow struct {
 	segment Segment
-	dead    bool // it was deleted, or
-	left    bool // its entries were, and its file may be there yet
+	dead    bool
 	mark    uint64
 	entries uint64
 
@@ -210,14 +205,11 @@ func decodeLink(p []byte) (to spot, err error) {
 }
 
 func appendSegmentRow(p []byte, r segmentRow) []byte {
-	state := byte(0)
-	switch {
-	case r.dead:
-		state = 1
-	case r.left:
-		state = 2
+	dead := byte(0)
+	if r.dead {
+		dead = 1
 	}
-	p = append(p, 2, state, 0, 0)
+	p = append(p, 2, dead, 0, 0)
 	p = le.AppendUint32(p, r.segment.Rank)
 	for _, v := range []uint64{r.segment.Incarnation, r.segment.File, r.mark, r.entries, r.blocks, r.names, r.bytes, r.stale, r.ends} {
 		p = le.AppendUint64(p, v)
@@ -226,11 +218,11 @@ func appendSegmentRow(p []byte, r segmentRow) []byte {
 }
 
 func decodeSegmentRow(p []byte) (r segmentRow, err error) {
-	if len(p) != segmentRowSize || p[0] != 2 || p[1] > 2 {
+	if len(p) != segmentRowSize || p[0] != 2 || p[1] > 1 {
 		return r, badFormat("segment row of %d bytes", len(p))
 	}
 	r.segment = Segment{Rank: le.Uint32(p[4:]), Incarnation: le.Uint64(p[8:]), File: le.Uint64(p[16:])}
-	r.dead, r.left, r.mark, r.entries = p[1] == 1, p[1] == 2, le.Uint64(p[24:]), le.Uint64(p[32:])
+	r.dead, r.mark, r.entries = p[1] == 1, le.Uint64(p[24:]), le.Uint64(p[32:])
 	r.blocks, r.names, r.bytes, r.stale = le.Uint64(p[40:]), le.Uint64(p[48:]), le.Uint64(p[56:]), le.Uint64(p[64:])
 	r.ends = le.Uint64(p[72:])
 	return r, nil
@@ -332,9 +324,6 @@ func appendNameRecord(p []byte, r nameRecord) []byte {
 	if r.flags&flagCopy != 0 {
 		p = appendPlace(p, r.copy)
 	}
-	if r.flags&flagHides != 0 {
-		p = append(append(p, byte(len(r.others)/4)), r.others...)
-	}
 	return append(p, r.note...)
 }
 
@@ -344,13 +333,12 @@ func names(p []byte, k Key) bool { return len(p) >= nameHeadSize && bytes.Equal(
 func decodeNameRecord(p []byte) (nameRecord, error) {
 	r, note, err := cutNameRecord(p)
 	if err == nil {
-		r.note, r.others = string(note), bytes.Clone(r.others)
+		r.note = string(note)
 	}
 	return r, err
 }
 
-// cutNameRecord is decodeNameRecord but for the note, which is the end of p; others are
-// p's too.
+// cutNameRecord is decodeNameRecord but for the note, which is the end of p.
 func cutNameRecord(p []byte) (r nameRecord, note []byte, err error) {
 	if len(p) < nameHeadSize || le.Uint16(p)&^knownFlags != 0 {
 		return r, nil, badFormat("name record of %d bytes", len(p))
@@ -381,11 +369,6 @@ func cutNameRecord(p []byte) (r nameRecord, note []byte, err error) {
 	}
 	if r.flags&flagCopy != 0 {
 		if r.copy, p, err = cutPlace(p); err != nil {
-			return r, nil, err
-		}
-	}
-	if r.flags&flagHides != 0 {
-		if r.others, p, err = cutOthers(p); err != nil {
 			return r, nil, err
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -54,10 +53,10 @@ func TestGoldenBytes(t *testing.T) {
 	dropped := nameRecord{flags: flagDropped, key: goldenKey(0x10), segment: 6, seq: 10}
 	outlived := dropped
 	outlived.flags |= flagHides | flagOutlived
-	hides := outlived
-	hides.others = others{4, 0, 0, 0, 0, 1, 0, 0}
 	noted := name
 	noted.note = "note"
+	header := dirHeader{base: 3}
+	copy(header.campaign[:], bytes.Repeat([]byte{0xCC}, 32))
 	for what, c := range map[string]struct {
 		got  []byte
 		want string
@@ -68,10 +67,9 @@ func TestGoldenBytes(t *testing.T) {
 		"name key":    {appendNameKey(nil, spot{goldenKey(0x10), 258}), "03101112131415161718191a1b1c1d1e1f00000102"},
 		"stray key":   {appendStrayKey(nil, goldenID(true), goldenKey(0x10)), "05a0a1a2a3a4a5a6a7a8a9aaabacadaeaf101112131415161718191a1b1c1d1e1f"},
 		"link":        {appendLink(nil, spot{goldenKey(0x10), 258}), "80101112131415161718191a1b1c1d1e1f00000102"},
-		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, false, 17, 500, 200, 290, 0x0A0B0C0D, 30, 0x6B49D200}),
+		"segment row": {appendSegmentRow(nil, segmentRow{Segment{3, 0x1122334455667788, 9}, true, 17, 500, 200, 290, 0x0A0B0C0D, 30, 0x6B49D200}),
 			"020100000300000088776655443322110900000000000000" + "1100000000000000f401000000000000" +
 				"c800000000000000" + "2201000000000000" + "0d0c0b0a00000000" + "1e00000000000000" + "00d2496b00000000"},
-		"left row": {appendSegmentRow(nil, segmentRow{segment: Segment{3, 1, 9}, left: true}), "020200000300000001000000000000000900000000000000" + strings.Repeat("00", 56)},
 		"block record": {appendBlockRecord(nil, blockRecord{goldenKey(0x10), goldenPlace}),
 			"101112131415161718191a1b1c1d1e1f" + "04030201efbeadde0080800880808001"},
 		"coded place": {appendPlace(nil, goldenCoded()), "04030201efbeadde0180800880808001e80744332211"},
@@ -83,9 +81,10 @@ func TestGoldenBytes(t *testing.T) {
 		"namespace row": {appendSpace(nil, goldenSpace), "0807060504030201" + "0040010000000000" + "00a0000000000000" + "10000000" + "02000000" + "08000000" + "50000000" + "03000000" + "667038" + "6e73"},
 		"whole name": {appendNameRecord(nil, whole), "7601101112131415161718191a1b1c1d1e1f" + "050000000900000000000000" + "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf" +
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
-		"dropped":    {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"outlived":   {appendNameRecord(nil, outlived), "0806101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000" + "00"},
-		"hides":      {appendNameRecord(nil, hides), "0806101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000" + "02" + "04000000" + "00010000"},
+		"dropped":  {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
+		"outlived": {appendNameRecord(nil, outlived), "0806101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
+		"header": {encodeHeader(header), "434153434944580a" + "05000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "c8091d92"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {
@@ -110,13 +109,13 @@ func TestCodecRoundTrip(t *testing.T) {
 // what is read writes the same bytes again.
 func FuzzRecords(f *testing.F) {
 	f.Add(appendNameRecord(nil, nameRecord{key: goldenKey(1), id: goldenID(true), expires: time.Unix(5, 6), flags: flagAlone | flagCopy, copy: goldenCoded()}))
-	f.Add(appendNameRecord(nil, nameRecord{key: goldenKey(1), flags: flagDropped | flagHides, others: others{1, 0, 0, 0}}))
 	f.Add(appendBlockRecord(nil, blockRecord{goldenKey(1), goldenPlace}))
 	f.Add(appendSegmentRow(nil, segmentRow{mark: 5, dead: true, stale: 1}))
 	f.Add(appendLink(nil, spot{goldenKey(1), 3}))
 	f.Add(appendNameKey(nil, spot{goldenKey(1), 3}))
 	f.Add(appendBlockKey(nil, goldenID(true)))
 	f.Add(appendStrayKey(nil, goldenID(false), goldenKey(1)))
+	f.Add(encodeHeader(dirHeader{base: 9}))
 	f.Add(appendSpace(nil, goldenSpace))
 	f.Fuzz(func(t *testing.T, p []byte) {
 		same := func(what string, again []byte, err error) {
@@ -141,6 +140,9 @@ func FuzzRecords(f *testing.F) {
 		same("namespace", appendSpace(nil, space), err)
 		if _, err := decodeSegmentRow(p); err != nil && !errors.Is(err, ErrBadFormat) {
 			t.Error(err) // reserved bytes are ignored
+		}
+		if _, err := decodeHeader(p); err != nil && !errors.Is(err, ErrBadFormat) {
+			t.Error(err)
 		}
 		if half, name, err := decodeStrayKey(p); err != nil || !bytes.Equal(appendStrayKey(nil, block.ID(append(half[:], make([]byte, 16)...)), name), p) {
 			if !errors.Is(err, ErrBadFormat) {

@@ -14,7 +14,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	files "cascadekv/internal/vfs"
-	"cascadekv/lustre/index/home"
 )
 
 // script is batches that have been put one after the other, and what an index
@@ -152,7 +151,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := []string{fs.PathJoin(o.Dir, home.HeaderName)}
+	files := []string{fs.PathJoin(o.Dir, headerName)}
 	for _, name := range names {
 		files = append(files, fs.PathJoin(base, name))
 	}
@@ -238,12 +237,12 @@ func TestOthersIndex(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p, err := readAll(fs, fs.PathJoin(o.Dir, home.HeaderName))
+	p, err := readAll(fs, fs.PathJoin(o.Dir, headerName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p[8] = home.Version + 1
-	if err := writeAll(fs, fs.PathJoin(o.Dir, home.HeaderName), sealHeader(p)); err != nil {
+	p[8] = version + 1
+	if err := writeAll(fs, fs.PathJoin(o.Dir, headerName), sealHeader(p)); err != nil {
 		t.Fatal(err)
 	}
 	x = open(t, other)
@@ -261,7 +260,7 @@ func TestOthersIndex(t *testing.T) {
 }
 
 func TestSharedFileSystemsAreRefused(t *testing.T) {
-	for _, magic := range home.Shared {
+	for _, magic := range shared {
 		name := files.TypeName(uint32(magic))
 		if name == "" {
 			t.Fatalf("a file system of type %#x has no name", magic)

@@ -3,20 +3,18 @@ package index
 import (
 	"errors"
 	"fmt"
-
-	"cascadekv/lustre/index/home"
 )
 
 // Errors of the index, always wrapped with what happened to what. Test with
 // errors.Is.
 var (
-	ErrNotFound    = errors.New("index: not stored")                                // a miss
-	ErrBroken      = errors.New("index: broken, all is a miss until it is rebuilt") // matches ErrNotFound too
-	ErrUnavailable = home.ErrUnavailable                                            // Open only
-	ErrSharedFS    = home.ErrSharedFS                                               // Open only
-	ErrClosed      = errors.New("index: closed")                                    // permanent
-	ErrBadItem     = errors.New("index: bad item")                                  // the caller's mistake
-	ErrBadFormat   = home.ErrBadFormat                                              // of codecs
+	ErrNotFound    = errors.New("index: not stored")                                 // a miss
+	ErrBroken      = errors.New("index: broken, all is a miss until it is rebuilt")  // matches ErrNotFound too
+	ErrUnavailable = errors.New("index: directory cannot be used")                   // Open only
+	ErrSharedFS    = errors.New("index: directory is not on node-local storage")     // Open only
+	ErrClosed      = errors.New("index: closed")                                     // permanent
+	ErrBadItem     = errors.New("index: bad item")                                   // the caller's mistake
+	ErrBadFormat   = errors.New("index: not a record of this version of the format") // of codecs
 )
 
 // brokenError reports why an index is broken. It is a miss for those who only ask

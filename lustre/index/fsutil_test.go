@@ -10,7 +10,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"cascadekv/internal/crc32c"
-	"cascadekv/lustre/index/home"
 )
 
 func garbage(n int, r *rand.Rand) []byte {
@@ -49,6 +48,6 @@ func writeAll(fs vfs.FS, path string, p []byte) error {
 
 // sealHeader gives a changed header a checksum that is right.
 func sealHeader(p []byte) []byte {
-	binary.LittleEndian.PutUint32(p[home.HeaderSize-4:], crc32c.Checksum(p[:home.HeaderSize-4]))
+	binary.LittleEndian.PutUint32(p[headerSize-4:], crc32c.Checksum(p[:headerSize-4]))
 	return p
 }

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
-
-	"cascadekv/lustre/index/home"
 )
 
 // maxAbandoned is how many broken databases an Index leaves in memory, up to
@@ -26,8 +24,7 @@ type Index struct {
 	emptied error // why Open found nothing to keep
 
 	mu        sync.Mutex // held by what replaces the engine: Rebuild, Retune, Close
-	home      *home.Home
-	held      io.Closer // the lock that keeps other processes out
+	home      *home
 	abandoned int
 	closed    atomic.Bool
 
@@ -44,28 +41,29 @@ func Open(o Options) (*Index, error) {
 	if o.Dir == "" {
 		return nil, badItem("no directory given")
 	}
-	if err := home.CheckLocal(o.Dir, o.fsType); err != nil {
+	if err := checkLocal(o.Dir, o.fsType); err != nil {
 		return nil, err
 	}
 	err := o.fs.MkdirAll(o.Dir, 0o700)
 	var held io.Closer // keeps other processes out
 	if err == nil {
-		held, err = o.fs.Lock(o.fs.PathJoin(o.Dir, home.LockName))
+		held, err = o.fs.Lock(o.fs.PathJoin(o.Dir, lockName))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: another process has it, or its file system has no locks: %w", ErrUnavailable, o.Dir, err)
 	}
-	h, kept, err := home.Open(o.fs, o.Dir, o.Campaign)
+	h, kept, err := openHome(o.fs, o.Dir, o.Campaign)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrUnavailable, o.Dir, errors.Join(err, held.Close()))
 	}
-	x := &Index{opt: o, home: h, held: held, emptied: kept, cache: pebble.NewCache(o.CacheBytes), stop: make(chan struct{})}
+	h.held = held
+	x := &Index{opt: o, home: h, emptied: kept, cache: pebble.NewCache(o.CacheBytes), stop: make(chan struct{})}
 	e, err := x.start()
 	if err != nil && kept == nil {
 		x.emptied = err
-		if err = h.Renew(); err == nil {
+		if err = h.renew(); err == nil {
 			e, err = x.start()
-			h.Tidy()
+			h.tidy()
 		}
 	}
 	if err != nil {
@@ -81,7 +79,7 @@ func Open(o Options) (*Index, error) {
 
 // start opens the database in use and reads its table of segments.
 func (x *Index) start() (*engine, error) {
-	e, err := openEngine(x.home.Base(), &x.opt, x.cache, false)
+	e, err := openEngine(x.home.base(), &x.opt, x.cache, false)
 	if err != nil {
 		return nil, err
 	}
@@ -255,7 +253,7 @@ func (x *Index) Close() error {
 	close(x.stop)
 	x.cleaned.Wait()
 	defer x.cache.Unref()
-	defer x.held.Close() // nothing can be done about a lock that stays
+	defer x.home.held.Close() // nothing can be done about a lock that stays
 	e := x.engine.Load()
 	ctx, cancel := context.WithTimeout(context.Background(), x.opt.CloseWait)
 	defer cancel()

@@ -156,7 +156,7 @@ func (x *Index) renew(ctx context.Context) error {
 	} else {
 		defer old.unlock()
 	}
-	err := x.home.Renew()
+	err := x.home.renew()
 	var e *engine
 	if err == nil {
 		e, err = x.start()
@@ -168,7 +168,7 @@ func (x *Index) renew(ctx context.Context) error {
 	if old.err() == nil {
 		_ = old.close(false) // nothing in it is wanted
 	}
-	x.home.Tidy()
+	x.home.tidy()
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (x *Index) Retune(ctx context.Context, sizeRatio, runs int) error {
 	x.count.retunes.Add(1)
 	next.unlock()
 	if err := view.close(false); err == nil {
-		_ = x.opt.fs.RemoveAll(x.home.View()) // tried again by the next Open
+		_ = x.opt.fs.RemoveAll(x.home.view()) // tried again by the next Open
 	}
 	return nil
 }
@@ -217,7 +217,7 @@ func (e *engine) share(with *engine) {
 
 // freezeView opens a copy of the database for reading.
 func (x *Index) freezeView(main *engine) (*engine, error) {
-	dir := x.home.View()
+	dir := x.home.view()
 	err := main.within("writing the buffers and a copy", func() error {
 		if err := x.opt.fs.RemoveAll(dir); err != nil {
 			return err
@@ -243,7 +243,7 @@ func (x *Index) reopen(main *engine, o *Options) (*engine, error) {
 	if err := main.close(true); err != nil {
 		return nil, err
 	}
-	next, err := openEngine(x.home.Base(), o, x.cache, false)
+	next, err := openEngine(x.home.base(), o, x.cache, false)
 	if err != nil {
 		return nil, err
 	}

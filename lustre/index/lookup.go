@@ -143,19 +143,17 @@ func (e *engine) blockAt(id block.ID, at place) (Block, bool) {
 	}, true
 }
 
-// name returns a record, in one of these segments, in the caller's form.
-func (rec nameRecord) name(at spot, in *segmentTable) Name {
+// name returns a record in the caller's form.
+func (rec nameRecord) name(at spot) Name {
 	depth := at.pos - 1
 	if at.pos == alone {
 		depth = rec.depth
 	}
-	n := Name{
+	return Name{
 		Key: rec.key, ID: rec.id, Depth: depth, Seq: rec.seq, Expires: rec.expires,
-		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0,
+		Prefix: rec.flags&flagPrefix != 0, Bound: rec.flags&flagBound != 0, Inferred: rec.flags&flagInferred != 0, Hides: rec.flags&flagHides != 0,
 		Outlived: rec.flags&flagOutlived != 0, Dropped: rec.flags&flagDropped != 0, Note: rec.note,
 	}
-	n.More, n.Hides = in.hides(&rec)
-	return n
 }
 
 // scan calls fn for up to most keys of a kind from one on, and returns where to

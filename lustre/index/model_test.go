@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -19,7 +18,6 @@ import (
 // and comes back is another one: its life tells them apart.
 type model struct {
 	lives  map[Segment]int
-	left   map[Segment]int // lives of those whose files may be there yet
 	marks  map[Segment]uint64
 	born   int
 	blocks map[block.ID]modelBlock
@@ -37,18 +35,11 @@ type modelName struct {
 	segment Segment
 	life    int
 	stray   bool // its block was not in its batch
-	others  map[modelLife]bool
-}
-
-// modelLife is one life of a segment.
-type modelLife struct {
-	Segment
-	life int
 }
 
 func newModel() *model {
 	return &model{
-		lives: map[Segment]int{}, left: map[Segment]int{}, marks: map[Segment]uint64{}, blocks: map[block.ID]modelBlock{}, names: map[Key]modelName{},
+		lives: map[Segment]int{}, marks: map[Segment]uint64{}, blocks: map[block.ID]modelBlock{}, names: map[Key]modelName{},
 		now: time.Unix(1000, 0),
 	}
 }
@@ -68,7 +59,6 @@ func (m *model) putAll(all []Batch) {
 		if m.lives[b.Segment] == 0 {
 			m.born++
 			m.lives[b.Segment], m.marks[b.Segment] = m.born, 0
-			delete(m.left, b.Segment)
 		}
 		m.marks[b.Segment] = max(m.marks[b.Segment], b.Mark)
 		for _, it := range b.Blocks {
@@ -86,9 +76,9 @@ func (m *model) putAll(all []Batch) {
 	}
 	slices.SortStableFunc(names, func(a, b named) int { return int(a.Depth) - int(b.Depth) })
 	for _, n := range names {
-		cur, others := m.names[n.Key], map[modelLife]bool{}
+		cur := m.names[n.Key]
 		if m.alive(cur.segment, cur.life) {
-			maps.Copy(others, cur.others)
+			n.Hides = cur.Hides || cur.segment.Rank != n.segment.Rank || cur.segment.Incarnation != n.segment.Incarnation
 			ends := func(n Name) int64 {
 				switch {
 				case n.Dropped:
@@ -100,41 +90,16 @@ func (m *model) putAll(all []Batch) {
 			}
 			n.Outlived = cur.Outlived || cur.Seq > n.Seq && ends(n.Name) > ends(cur.Name) || cur.Seq <= n.Seq && ends(cur.Name) > ends(n.Name)
 			if cur.Seq > n.Seq || cur.Seq == n.Seq && !n.Dropped && (cur.Dropped || cur.segment.compare(n.segment) > 0) {
-				if cur.Outlived = n.Outlived; cur.segment != n.segment {
-					others[modelLife{n.segment, m.lives[n.segment]}] = true
-				}
-				cur.others = others
+				cur.Hides, cur.Outlived = n.Hides, n.Outlived
 				m.names[n.Key] = cur
 				continue
 			}
-			if cur.segment != n.segment {
-				others[modelLife{cur.segment, cur.life}] = true
-			}
 		}
-		m.names[n.Key] = modelName{n.Name, n.segment, m.lives[n.segment], n.stray, others}
+		m.names[n.Key] = modelName{n.Name, n.segment, m.lives[n.segment], n.stray}
 	}
 }
 
-func (m *model) delete(s Segment) { delete(m.lives, s); delete(m.marks, s); delete(m.left, s) }
-
-func (m *model) leave(s Segment) {
-	if m.lives[s] != 0 {
-		m.left[s] = m.lives[s]
-	}
-	delete(m.lives, s)
-	delete(m.marks, s)
-}
-
-// hides reports whether another record of the name is in a segment that may be there yet,
-// and in one of another part.
-func (m *model) hides(n modelName) (more, ofOthers bool) {
-	for o := range n.others {
-		there := m.alive(o.Segment, o.life) || m.left[o.Segment] == o.life
-		more = more || there && o.Segment != n.segment
-		ofOthers = ofOthers || there && (o.Rank != n.segment.Rank || o.Incarnation != n.segment.Incarnation)
-	}
-	return more, ofOthers
-}
+func (m *model) delete(s Segment) { delete(m.lives, s); delete(m.marks, s) }
 
 func (m *model) get(id block.ID) (Block, bool) {
 	b := m.blocks[id]
@@ -147,7 +112,6 @@ func (m *model) find(k Key) (Block, Name, bool) {
 		return Block{}, Name{}, false
 	}
 	b, ok := m.get(n.ID)
-	n.Name.More, n.Name.Hides = m.hides(n)
 	n.Name.Parent = Key{}
 	return b, n.Name, ok
 }
@@ -260,11 +224,6 @@ func (w *world) step() string {
 		return describe(b)
 	case n < 65:
 		s := w.segment()
-		if w.r.IntN(2) == 0 {
-			w.must(w.x.LeaveSegment(ctx, s))
-			w.m.leave(s)
-			return fmt.Sprintf("leave %+v", s)
-		}
 		w.must(w.x.DeleteSegment(ctx, s))
 		w.m.delete(s)
 		return fmt.Sprintf("delete %+v", s)
@@ -482,33 +441,8 @@ func (w *world) compareAll() {
 			w.t.Fatalf("segment %+v; want mark %d", s, w.m.marks[s.Segment])
 		}
 	}
-	left, err := w.x.Left()
-	w.must(err)
-	for _, s := range left {
-		if w.m.left[s] == 0 {
-			w.t.Fatalf("%+v is left", s)
-		}
-	}
-	if len(left) != len(w.m.left) {
-		w.t.Fatalf("%d segments are left, want %d", len(left), len(w.m.left))
-	}
-	w.compareDropped()
 	if len(segments) != len(w.m.lives) {
 		w.t.Fatalf("%d segments, want %d", len(segments), len(w.m.lives))
-	}
-}
-
-// compareDropped: also of names that were withdrawn it is known whether they hide something.
-func (w *world) compareDropped() {
-	w.t.Helper()
-	for k, n := range w.m.names {
-		var e [1]Entry
-		_, err := w.x.PeekBatch([]Key{k}, e[:])
-		w.must(err)
-		more, hides := w.m.hides(n)
-		if got := e[0].Name; n.Dropped && w.m.alive(n.segment, n.life) && (!got.Dropped || got.More != more || got.Hides != hides) {
-			w.t.Fatalf("a withdrawal: %+v, want %+v, with more: %v, %v", got, n, more, hides)
-		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (x *Index) entry(r *reader, rec nameRecord, at spot) (e Entry, err error) {
 	if row == nil {
 		return e, nil
 	}
-	e.Name, e.Segment = rec.name(at, r.engine.segments), row.segment
+	e.Name, e.Segment = rec.name(at), row.segment
 	if !x.counts(r, &rec) {
 		return e, nil
 	}

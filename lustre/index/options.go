@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"cascadekv/lustre/index/home"
 )
 
 // Options configure an Index. The zero value of every field but Dir is useful.
@@ -55,7 +53,7 @@ func (o *Options) setDefaults() {
 		o.fs = vfs.Default
 	}
 	if o.fsType == nil {
-		o.fsType = home.StatfsType
+		o.fsType = statfsType
 	}
 }
 

@@ -1,7 +1,6 @@
 package index
 
 import (
-	"bytes"
 	"context"
 	"slices"
 
@@ -233,12 +232,6 @@ func (p *planner) put(b Batch) error {
 func (p *planner) segment(s Segment, mark, entries uint64) uint32 {
 	row, number := p.engine.segments.of(s)
 	if number == 0 {
-		if was := p.engine.segments.left[s]; was != 0 { // all that is in it comes again
-			old := *p.engine.segments.there(was)
-			old.left, old.dead = false, true
-			p.rows[was] = &old
-			p.engine.segments.set(was, old)
-		}
 		number = p.engine.segments.next
 		p.engine.segments.set(number, row)
 	}
@@ -343,11 +336,10 @@ func (p *planner) putName(q *queued) error {
 	if err != nil {
 		return err
 	}
-	older := p.count(q, cur)
-	kept, others := p.replaced(q, cur, older)
-	if older {
-		if flags := cur.rec.flags | kept; flags != cur.rec.flags || !bytes.Equal(others, cur.rec.others) {
-			cur.rec.flags, cur.rec.others = flags, others
+	kept := p.replaced(q, cur)
+	if p.count(q, cur) {
+		if cur.rec.flags|kept != cur.rec.flags {
+			cur.rec.flags |= kept
 			p.write(cur)
 		}
 		return nil
@@ -358,7 +350,7 @@ func (p *planner) putName(q *queued) error {
 			return err
 		}
 	}
-	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags() | kept, others: others}
+	cur.rec = nameRecord{key: n.Key, segment: q.segment, seq: n.Seq, flags: n.flags() | kept}
 	if at.pos == alone {
 		cur.rec.flags, cur.rec.depth = cur.rec.flags|flagAlone, n.Depth
 	}
@@ -377,6 +369,27 @@ func (p *planner) putName(q *queued) error {
 	}
 	p.move(cur, at)
 	return nil
+}
+
+// replaced returns which flags the newer one of two records has for the sake of the
+// other, and of those that were there before.
+func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
+	if !cur.exists {
+		return 0
+	}
+	flags = cur.rec.flags & (flagHides | flagOutlived)
+	if p.ofOthers(cur.rec.segment, q.segment) {
+		flags |= flagHides
+	}
+	had := cur.rec.name(cur.at)
+	old, young := had.ends(), q.name.ends()
+	if cur.rec.seq > q.name.Seq {
+		old, young = young, old
+	}
+	if old > young {
+		flags |= flagOutlived
+	}
+	return flags
 }
 
 // count accounts for a name in the rows of its segment and of the one whose record
@@ -428,6 +441,12 @@ func (n Name) flags() (f uint16) {
 		f |= flagDropped
 	}
 	return f
+}
+
+// ofOthers reports whether two segments that are alive are of different parts.
+func (p *planner) ofOthers(a, b uint32) bool {
+	x, y := p.engine.segments.row(a).segment, p.engine.segments.row(b).segment
+	return x.Rank != y.Rank || x.Incarnation != y.Incarnation
 }
 
 // own gives a name's record a copy of its block's place if nobody else has one.

@@ -7,8 +7,7 @@ import "sync/atomic"
 type segmentTable struct {
 	pages  atomic.Pointer[[]*segmentPage]
 	number map[Segment]uint32
-	left   map[Segment]uint32    // those that are not in number
-	dead   map[uint32]segmentRow // entries of theirs may still lie about; those of left too
+	dead   map[uint32]segmentRow // entries of theirs may still lie about
 	next   uint32
 
 	// What was put into segments that are alive, and of the others what may lie
@@ -21,7 +20,7 @@ const pageRows = 1024
 type segmentPage [pageRows]atomic.Pointer[segmentRow]
 
 func newSegmentTable() *segmentTable {
-	t := &segmentTable{number: map[Segment]uint32{}, left: map[Segment]uint32{}, dead: map[uint32]segmentRow{}, next: 1}
+	t := &segmentTable{number: map[Segment]uint32{}, dead: map[uint32]segmentRow{}, next: 1}
 	t.pages.Store(&[]*segmentPage{})
 	return t
 }
@@ -29,14 +28,6 @@ func newSegmentTable() *segmentTable {
 // row returns the segment with a number, nil when it is not alive. The row is
 // read only.
 func (t *segmentTable) row(number uint32) *segmentRow {
-	if r := t.there(number); r != nil && !r.left {
-		return r
-	}
-	return nil
-}
-
-// there is row also for a segment that was left.
-func (t *segmentTable) there(number uint32) *segmentRow {
 	pages := *t.pages.Load()
 	if i := int(number / pageRows); i < len(pages) {
 		return pages[i][number%pageRows].Load()
@@ -46,29 +37,19 @@ func (t *segmentTable) there(number uint32) *segmentRow {
 
 func (t *segmentTable) alive(number uint32) bool { return t.row(number) != nil }
 
-// set stores a row under its number, alive, dead or left.
+// set stores a row under its number, alive or dead.
 func (t *segmentTable) set(number uint32, row segmentRow) {
 	t.next = max(t.next, number+1)
 	slot := t.slot(number)
-	if old := slot.Load(); old != nil && !old.left {
+	if old := slot.Load(); old != nil {
 		t.count.Add(-1)
 		t.entries.Add(-int64(old.entries))
 	}
 	t.forget(number)
-	if row.dead || row.left {
+	if row.dead {
 		t.dead[number] = row
 		t.deadEntries.Add(int64(row.entries))
-		if t.number[row.segment] == number {
-			delete(t.number, row.segment)
-		}
-		if row.left {
-			t.left[row.segment] = number
-			slot.Store(&row)
-			return
-		}
-		if t.left[row.segment] == number {
-			delete(t.left, row.segment)
-		}
+		delete(t.number, row.segment)
 		slot.Store(nil)
 		return
 	}

@@ -67,8 +67,7 @@ type Name struct {
 	Bound    bool
 	Inferred bool
 	Dropped  bool // the name was withdrawn as of Seq: only Key and Seq count
-	More     bool // there is another record of it in a segment, or was and the segment may be there yet; the index finds out
-	Hides    bool // likewise in a segment of another part
+	Hides    bool // there was a record of it in another part's segment, which may still be there; the index finds out
 	Outlived bool // there was an older record of it that expires later, or never, which may still be there; the index finds out
 
 	// Note is up to 4 KiB of the caller's, kept with the record, such as the

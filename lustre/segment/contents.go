@@ -163,30 +163,18 @@ func (s *Store) Hide(n block.Name) error {
 	return s.enqueue(format.Record{Name: n, Dropped: true, Hides: true}, false)
 }
 
-// Older is where records of a name may be that are older than one, besides those that the
-// store has in memory.
-type Older uint8
-
-const (
-	OlderOwn    Older = iota // in files that only the indexer has, at most
-	OlderOthers              // in segments that the store has not read
-	OlderNone                // nowhere
-)
-
-// Hides has fn say of the names of which this store has a record but no block where
-// records up to their Seq may be, and keeps its own for those alone that are
-// somewhere. Until it was called, a store with Options.Catalogued keeps all. fn may
-// use the store.
-func (s *Store) Hides(fn func([]block.Name) []Older) {
+// Hides has fn say which of the names that this store has a record but no block
+// of have records, up to their Seq, in segments that it has not read, and keeps
+// its own records of those alone. Until it was called, a store with
+// Options.Catalogued keeps all. fn may use the store.
+func (s *Store) Hides(fn func([]block.Name) []bool) {
 	s.mu.Lock()
 	var states []*nameState
 	var names []block.Name
-	var records []int
 	for _, st := range s.names {
 		if st.dropped || s.blocks[st.id] == nil && !st.elsewhere {
 			states = append(states, st)
 			names = append(names, block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq})
-			records = append(records, st.records)
 		}
 	}
 	s.mu.Unlock()
@@ -194,8 +182,7 @@ func (s *Store) Hides(fn func([]block.Name) []Older) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, st := range states {
-		st.hides = answers[i] == OlderOthers
-		st.alone = answers[i] == OlderNone && st.seq == names[i].Seq && st.records == records[i]
+		st.hides = answers[i]
 		if st.hides && !st.dropped && st.seq == names[i].Seq {
 			// A NAME whose block is gone is no reason to keep it.
 			s.waiting = append(s.waiting, format.Record{Name: names[i], Dropped: true, Hides: true})

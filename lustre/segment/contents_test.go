@@ -130,15 +130,13 @@ func TestOlderRecordsAreVoid(t *testing.T) {
 		t.Errorf("older: %s", got)
 	}
 	var asked []string
-	s.Hides(func(names []block.Name) []Older {
-		older := make([]Older, len(names))
+	s.Hides(func(names []block.Name) []bool {
+		hides := make([]bool, len(names))
 		for i, n := range names {
 			asked = append(asked, fmt.Sprint(n.Key, n.Seq))
-			if n.Key == "hides" {
-				older[i] = OlderOthers
-			}
+			hides[i] = n.Key == "hides"
 		}
-		return older
+		return hides
 	})
 	if len(asked) != 2 {
 		t.Errorf("asked for %v", asked)

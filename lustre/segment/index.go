@@ -71,7 +71,6 @@ type nameState struct {
 	seq     uint64
 	dropped bool
 	hides   bool // older records of it lie in segments that were not read
-	alone   bool // it is sure that no others of it lie in any segments but those that records counts
 	records int
 
 	elsewhere bool // its block, or its newest record, is in a file that was spilled
@@ -89,11 +88,10 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block, and reports whether it did: the first copy stays, or of two
-// in this run's files the one that was put later, as the indexer has it. The earlier may have been
-// found bad since.
+// in this run's files the one in the younger, as the indexer has it.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if old := x.blocks[info.ID]; old != nil {
-		if !f.own || !old.file.own || old.file.id.CompareAge(f.id) > 0 {
+		if x.indexer == nil || !f.own || !old.file.own || old.file.id.CompareAge(f.id) >= 0 {
 			return false
 		}
 		x.forgetLocked(old)
@@ -133,7 +131,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	}
 	st.records++
 	f.spill.noteSeq(r)
-	st.hides, st.alone = st.hides || r.Hides, false
+	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
 	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {
 		return false
@@ -208,11 +206,10 @@ func (x *index) keepsLocked(f *file, st *nameState, n int) bool {
 	if st.records > n {
 		return true
 	}
-	older := !st.alone && x.olderOutLocked(f, st.seq)
 	if st.dropped {
-		return unread || older
+		return unread || x.olderOutLocked(f, st.seq)
 	} // the withdrawal of one whose block is gone may be on its way
-	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && (st.hides || older)
+	return x.blocks[st.id] != nil || st.elsewhere || x.indexer != nil && (st.hides || x.olderOutLocked(f, st.seq))
 }
 
 // shapesLocked describes the segments that can be rewritten, and as whole those that

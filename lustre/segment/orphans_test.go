@@ -198,7 +198,7 @@ func TestDropsOfOrphans(t *testing.T) {
 	o := numbered(dir, 0, 2, c)
 	o.Catalogued = true
 	adopter := openStore(t, o)
-	adopter.Hides(func(names []block.Name) []Older { return make([]Older, len(names)) })
+	adopter.Hides(func(names []block.Name) []bool { return make([]bool, len(names)) })
 	if ok, _ := adoptOrphan(t, adopter, one); !ok {
 		t.Fatal("not adopted")
 	}
@@ -207,7 +207,7 @@ func TestDropsOfOrphans(t *testing.T) {
 		t.Fatalf("the record of a withdrawn name is gone: %v", err)
 	}
 	asked := 0
-	adopter.Hides(func(names []block.Name) []Older { asked += len(names); return make([]Older, len(names)) })
+	adopter.Hides(func(names []block.Name) []bool { asked += len(names); return make([]bool, len(names)) })
 	settleDown(adopter)
 	if asked == 0 {
 		t.Error("nobody was asked")

@@ -190,8 +190,7 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	for _, e := range entries[min(f.read, len(entries)):] {
 		f.tables += 2 * int64(format.BlockEntrySize+len(e.Name.Namespace)+len(e.Name.Key)+len(e.Name.Parent))
 		if e.Kind == format.KindBlock {
-			had := s.blocks[e.Info.ID] != nil
-			if s.indexLocked(f, e.Info, e.As(), e.Off) && !had {
+			if s.indexLocked(f, e.Info, e.As(), e.Off) {
 				r.ids = append(r.ids, e.Info.ID)
 			}
 			continue

@@ -78,7 +78,7 @@ func TestReloadedFileHides(t *testing.T) {
 	for _, it := range other[:2] {
 		must(t, s.Evict(it.Info.ID))
 	}
-	judge(s, OlderOwn)
+	judge(s, false)
 	settleDown(s)
 	closeStore(t, s)
 	s = openIndexed(t, pairs(dir, 2), newEntries())
@@ -105,7 +105,7 @@ func TestReloadedDropHides(t *testing.T) {
 	if _, ok := x.newest()["far"]; !ok {
 		t.Error("the withdrawal is gone")
 	}
-	judge(s, OlderOwn)
+	judge(s, false)
 	settleDown(s)
 	if _, ok := x.newest()["far"]; ok {
 		t.Error("the withdrawal is there for nothing")

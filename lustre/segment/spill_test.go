@@ -36,9 +36,9 @@ func reload(t *testing.T, s *opened, is Spilled, x *entries) []tiers.Entry {
 	return got
 }
 
-// judge says of all names without a block where others are that they hide.
-func judge(s *opened, older Older) {
-	s.Hides(func(names []block.Name) []Older { return slices.Repeat([]Older{older}, len(names)) })
+// judge says of all names without a block whether they hide others.
+func judge(s *opened, hides bool) {
+	s.Hides(func(names []block.Name) []bool { return slices.Repeat([]bool{hides}, len(names)) })
 }
 
 // wantPlaced reads blocks where the indexer has them.
@@ -236,7 +236,7 @@ func TestSpillKeepsAliases(t *testing.T) {
 		t.Errorf("merged %+v", m)
 	}
 	wantFiles(t, dir, segmentPath(1, 0), segmentPath(1, 2), segmentPath(1, 3))
-	judge(s, OlderOthers) // as if older records of them were elsewhere
+	judge(s, true) // as if older records of them were elsewhere
 	must(t, s.Sync(t.Context()))
 	newest := x.newest()
 	if newest["before"].ID != first[0].Info.ID || newest["after"].ID != first[1].Info.ID {
@@ -268,7 +268,7 @@ func TestSpillAndDrops(t *testing.T) {
 				x.unmark(is)
 				s = openIndexed(t, pairs(dir, 2), x)
 			}
-			judge(s, OlderOwn) // nothing of another rank is withdrawn
+			judge(s, false) // nothing of another rank is withdrawn
 			for _, it := range other[:2] {
 				must(t, s.Evict(it.Info.ID))
 			}
@@ -281,11 +281,11 @@ func TestSpillAndDrops(t *testing.T) {
 			for _, it := range kept {
 				must(t, s.Evict(it.Info.ID))
 			}
-			judge(s, OlderOwn)
+			judge(s, false)
 			settleDown(s)
 			merged(t, s, 0) // moves the withdrawal, for file 0 may be there yet
 			settleDown(s)
-			judge(s, OlderOwn)
+			judge(s, false)
 			settleDown(s)
 			if r, ok := x.newest()["0"]; ok {
 				t.Errorf("it is there for nothing: %+v; files %v", r, segments(t, dir))
@@ -451,7 +451,7 @@ func TestSpillKeepsReadAliases(t *testing.T) {
 	for _, it := range second {
 		must(t, s.Evict(it.Info.ID))
 	}
-	judge(s, OlderOthers)
+	judge(s, true)
 	must(t, s.Sync(t.Context()))
 	merged(t, s, 0)
 	if r := x.newest()["alias"]; r.Dropped || r.ID != first[0].Info.ID {
@@ -478,7 +478,7 @@ func TestSpillNewestOfSeveral(t *testing.T) {
 			if is.Number != 1 {
 				t.Fatalf("spilled %+v", is)
 			}
-			judge(s, OlderOthers) // its block is not in memory, and yet is there
+			judge(s, true) // its block is not in memory, and yet is there
 			must(t, s.Sync(t.Context()))
 			if lose {
 				must(t, os.Remove(filepath.Join(dir, segmentPath(1, 1))))

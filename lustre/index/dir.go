@@ -1,8 +1,7 @@
-package home
+package index
 
 import (
 	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,23 +17,22 @@ import (
 	files "cascadekv/internal/vfs"
 )
 
-// Shared are file systems that other nodes see as well (statfs(2)). Locks,
+// shared are file systems that other nodes see as well (statfs(2)). Locks,
 // mapped files and syncs work on them otherwise, or slowly, or not at all.
-var Shared = []int64{
+var shared = []int64{
 	files.LustreType, files.GPFSType, files.BeeGFSType, unix.NFS_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC,
 	unix.CIFS_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.V9FS_MAGIC,
 }
 
-// StatfsType is the type of the file system that a directory is on.
-func StatfsType(dir string) (int64, error) {
+func statfsType(dir string) (int64, error) {
 	var s unix.Statfs_t
 	err := unix.Statfs(dir, &s)
 	return int64(s.Type) & 0xFFFFFFFF, err
 }
 
-// CheckLocal refuses directories on shared file systems. Of one that does not
+// checkLocal refuses directories on shared file systems. Of one that does not
 // exist yet the nearest parent that does is asked.
-func CheckLocal(dir string, fsType func(string) (int64, error)) error {
+func checkLocal(dir string, fsType func(string) (int64, error)) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -48,47 +46,34 @@ func CheckLocal(dir string, fsType func(string) (int64, error)) error {
 		if err != nil {
 			return fmt.Errorf("%w: statfs %s: %w", ErrUnavailable, dir, err)
 		}
-		if slices.Contains(Shared, magic) {
+		if slices.Contains(shared, magic) {
 			return fmt.Errorf("%w: %s is on %s: choose a directory on a local disk or in /dev/shm", ErrSharedFS, dir, files.TypeName(uint32(magic)))
 		}
 		return nil
 	}
 }
 
-// Errors of Open and CheckLocal.
-var (
-	ErrUnavailable = errors.New("index: directory cannot be used")
-	ErrSharedFS    = errors.New("index: directory is not on node-local storage")
-	ErrBadFormat   = errors.New("index: not a record of this version of the format")
-)
-
-func badFormat(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrBadFormat, fmt.Sprintf(format, args...))
-}
-
-var le = binary.LittleEndian
-
-// Layout of the directory.
+// Layout of the directory (docs/format.md §5.1).
 const (
-	HeaderName = "INDEX"
-	HeaderSize = 64
-	LockName   = "LOCK" // the file whose lock keeps other processes out
-	Version    = 6      // of the format of everything in it
-
+	headerName = "INDEX"
+	headerSize = 64
 	magic      = "CASCIDX\n"
+	version    = 5
+
 	basePrefix = "base-"
 	viewName   = "view"
+	lockName   = "LOCK"
 )
 
-// header is the file that describes the directory.
-type header struct {
+// dirHeader is the file that describes the directory.
+type dirHeader struct {
 	campaign [32]byte // SHA-256 of its name
 	base     uint64   // number of the database in use
 }
 
-func encode(h header) []byte {
-	p := append(make([]byte, 0, HeaderSize), magic...)
-	p = le.AppendUint32(p, Version)
+func encodeHeader(h dirHeader) []byte {
+	p := append(make([]byte, 0, headerSize), magic...)
+	p = le.AppendUint32(p, version)
 	p = le.AppendUint32(p, 0)
 	p = le.AppendUint64(p, h.base)
 	p = append(p, h.campaign[:]...)
@@ -96,46 +81,44 @@ func encode(h header) []byte {
 	return le.AppendUint32(p, crc32c.Checksum(p))
 }
 
-func decode(p []byte) (h header, err error) {
-	if len(p) != HeaderSize || string(p[:8]) != magic || crc32c.Checksum(p[:HeaderSize-4]) != le.Uint32(p[HeaderSize-4:]) {
+func decodeHeader(p []byte) (h dirHeader, err error) {
+	if len(p) != headerSize || string(p[:8]) != magic || crc32c.Checksum(p[:headerSize-4]) != le.Uint32(p[headerSize-4:]) {
 		return h, badFormat("no index header in %d bytes", len(p))
 	}
-	if v := le.Uint32(p[8:]); v != Version {
-		return h, badFormat("format version %d, not %d", v, Version)
+	if v := le.Uint32(p[8:]); v != version {
+		return h, badFormat("format version %d, not %d", v, version)
 	}
 	h.base = le.Uint64(p[16:])
 	copy(h.campaign[:], p[24:56])
 	return h, nil
 }
 
-// Home is the directory of an index, of which no other process has the lock.
-type Home struct {
+// home is the directory of an index.
+type home struct {
 	fs   vfs.FS
+	held io.Closer // the lock that keeps other processes out
 	dir  string
-	head header
+	head dirHeader
 }
 
-// Base is where the database in use lies.
-func (h *Home) Base() string {
+func (h *home) base() string {
 	return h.fs.PathJoin(h.dir, fmt.Sprintf("%s%d", basePrefix, h.head.base))
 }
+func (h *home) view() string { return h.fs.PathJoin(h.dir, viewName) }
 
-// View is where a copy of it lies, while it is opened anew.
-func (h *Home) View() string { return h.fs.PathJoin(h.dir, viewName) }
-
-// Open reads the header. When there is none, or one of another format or
+// openHome reads the header. When there is none, or one of another format or
 // campaign, kept is the reason and the home is new.
-func Open(fs vfs.FS, dir, campaign string) (h *Home, kept error, err error) {
+func openHome(fs vfs.FS, dir, campaign string) (h *home, kept error, err error) {
 	if err := syncDir(fs, fs.PathDir(dir)); err != nil {
 		return nil, nil, err
 	}
-	h = &Home{fs: fs, dir: dir}
-	f, kept := fs.Open(fs.PathJoin(dir, HeaderName))
+	h = &home{fs: fs, dir: dir}
+	f, kept := fs.Open(fs.PathJoin(dir, headerName))
 	if kept == nil {
 		var p []byte
-		p, kept = io.ReadAll(io.LimitReader(f, HeaderSize+1))
+		p, kept = io.ReadAll(io.LimitReader(f, headerSize+1))
 		if kept = errors.Join(kept, f.Close()); kept == nil {
-			h.head, kept = decode(p)
+			h.head, kept = decodeHeader(p)
 		}
 	}
 	want := sha256.Sum256([]byte(campaign))
@@ -144,16 +127,16 @@ func Open(fs vfs.FS, dir, campaign string) (h *Home, kept error, err error) {
 	}
 	if kept != nil {
 		h.head.campaign = want
-		if err := h.Renew(); err != nil {
+		if err := h.renew(); err != nil {
 			return nil, kept, err
 		}
 	}
-	h.Tidy()
+	h.tidy()
 	return h, kept, nil
 }
 
-// Renew turns to a new, empty database, whose number no other had.
-func (h *Home) Renew() error {
+// renew turns to a new, empty database, whose number no other had.
+func (h *home) renew() error {
 	names, err := h.fs.List(h.dir)
 	if err != nil {
 		return err
@@ -169,13 +152,13 @@ func (h *Home) Renew() error {
 }
 
 // writeHeader replaces the header in one step.
-func (h *Home) writeHeader() error {
-	path := h.fs.PathJoin(h.dir, HeaderName)
+func (h *home) writeHeader() error {
+	path := h.fs.PathJoin(h.dir, headerName)
 	f, err := h.fs.Create(path+".tmp", vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(encode(h.head))
+	_, err = f.Write(encodeHeader(h.head))
 	if err == nil {
 		err = f.Sync()
 	}
@@ -196,15 +179,15 @@ func syncDir(fs vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Tidy removes databases that are not in use, as far as it can: what is left
+// tidy removes databases that are not in use, as far as it can: what is left
 // costs space and nothing else. Other files are not touched: they might not be
 // ours.
-func (h *Home) Tidy() {
+func (h *home) tidy() {
 	names, err := h.fs.List(h.dir)
 	if err != nil {
 		return
 	}
-	inUse := h.fs.PathBase(h.Base())
+	inUse := h.fs.PathBase(h.base())
 	for _, name := range names {
 		if name == viewName || strings.HasPrefix(name, basePrefix) && name != inUse {
 			_ = h.fs.RemoveAll(h.fs.PathJoin(h.dir, name))
