@@ -114,6 +114,9 @@ func bringUpLocked(s *Store, blocks []*residency.Block, guess bool) {
 		if b.InAny() || b.Loading { // it is here, or on its way
 			continue
 		}
+		if guess && s.state.Requests.Prefetched.WaitsLocked(b) {
+			continue
+		}
 		if guess && !s.state.Requests.Prefetched.RoomLocked() {
 			break
 		}

@@ -3,6 +3,7 @@ package cascade
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -43,6 +44,15 @@ func (r *rig) looker() *looker {
 	return l
 }
 
+// write adds a note to the ring.
+func (l *looker) write(n *shmindex.Note) {
+	for _, w := range shmindex.AppendNote(nil, n) {
+		binary.LittleEndian.PutUint64(l.mem[128+8*16384+256*16+8*(l.words%32768):], w)
+		l.words++
+	}
+	binary.LittleEndian.PutUint64(l.mem[80:], l.words)
+}
+
 // note looks keys up, and returns how many leading ones are there.
 func (l *looker) note(kind shmindex.NoteKind, keys ...string) (hits int) {
 	l.r.t.Helper()
@@ -61,11 +71,7 @@ func (l *looker) note(kind shmindex.NoteKind, keys ...string) (hits int) {
 			hits++
 		}
 	}
-	for _, w := range shmindex.AppendNote(nil, &n) {
-		binary.LittleEndian.PutUint64(l.mem[128+8*16384+256*16+8*(l.words%32768):], w)
-		l.words++
-	}
-	binary.LittleEndian.PutUint64(l.mem[80:], l.words)
+	l.write(&n)
 	return hits
 }
 
@@ -261,5 +267,27 @@ func TestThePrefillRateIsLearnedByTheIndex(t *testing.T) {
 	}
 	if got := r.state.Requests.Prefills.PerBlock("ns"); got != 10*time.Millisecond {
 		t.Errorf("a block takes %v, want 10ms", got)
+	}
+}
+
+// TestALookUpOfLongAgo: what a client says of the year 1677 teaches nothing of how fast engines compute.
+func TestALookUpOfLongAgo(t *testing.T) {
+	for _, at := range []int64{math.MinInt64, 0} {
+		r := newRig(t, 8<<20, false)
+		l := r.looker()
+		for chain := range 10 {
+			n := shmindex.Note{Kind: shmindex.Probed, After: uint32(l.touched), At: at, Table: 1}
+			for i := range 5 {
+				n.Keys = append(n.Keys, shmindex.NotedKey{Print: block.Fingerprint("ns", fmt.Sprint(chain, ".", i))})
+			}
+			l.write(&n)
+			r.Sweep()
+			for i := range 5 {
+				r.put(ns(fmt.Sprint(chain, ".", i)), data(uint64(100*chain+i), 1000))
+			}
+		}
+		if got := r.state.Requests.Prefills.PerBlock("ns"); got != 0 {
+			t.Errorf("at %d: a block takes %v", at, got)
+		}
 	}
 }

@@ -132,3 +132,23 @@ func TestBroughtAheadHasABound(t *testing.T) {
 	r.Probe(t.Context(), "ns", chains[9])
 	r.wantPrefetched(t, 33, 1, 0)
 }
+
+// TestBroughtAheadOnce: a block that leaves memory before its get counts once, and is not read again and again for nothing.
+func TestBroughtAheadOnce(t *testing.T) {
+	j, r, chains := coldChains(t, 1, 8)
+	keys := chains[0]
+	for range 20 {
+		r.Probe(t.Context(), "ns", keys[:1])
+		r.wantPrefetched(t, 1, 0, 0)
+		r.dropMemory(t)
+	}
+	for i, key := range keys {
+		r.wantAt(t, key, data(uint64(i), 16<<10))
+	}
+	r.wantPrefetched(t, 1, 1, 0)
+	r.dropMemory(t)
+	j.late.Add(int64(time.Hour))
+	r.Sweep()
+	r.Probe(t.Context(), "ns", keys)
+	r.wantPrefetched(t, 9, 1, 0)
+}

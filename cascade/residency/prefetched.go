@@ -37,7 +37,15 @@ func (p *Prefetched) RoomLocked() bool {
 	return len(p.until) < prefetchBlocks && p.bytes < prefetchBytes
 }
 
-// AddLocked adds a block that is on its way from this rank's files.
+// WaitsLocked reports whether a block waits for its get. One that has left memory since is not brought again meanwhile:
+// there was no room for it.
+func (p *Prefetched) WaitsLocked(b *Block) bool {
+	p.state.Mu.AssertHeld()
+	_, waits := p.until[b]
+	return waits
+}
+
+// AddLocked adds a block that is on its way from this rank's files, and does not wait yet.
 func (p *Prefetched) AddLocked(b *Block) {
 	p.state.Mu.AssertHeld()
 	if p.until == nil {

@@ -26,6 +26,7 @@ type Index struct {
 		least  int    // names that the next one has room for
 		tables uint64 // made so far
 		rings  []*Touches
+		next   int // of the rings: the one before that with which CatchUpLocked begins
 	}
 }
 

@@ -21,28 +21,40 @@ type lookup struct {
 	parent string // of the first key, if that is known
 }
 
+// catchUp bounds what a get, a put or an eviction takes in of all clients: touches, and keys of look-ups, the last of
+// which is taken in whole. What is more waits for the next one, or for Sweep.
+const catchUp = 1024
+
 // CatchUpLocked takes in what clients have looked up and read by the index: it comes before what the
 // rank is asked for next, and before it chooses what leaves.
 func (ix *Index) CatchUpLocked() {
 	ix.state.Mu.AssertHeld()
-	for _, t := range ix.guarded.rings {
+	most := catchUp
+	for range ix.guarded.rings {
+		ix.guarded.next++
+		t := ix.guarded.rings[ix.guarded.next%len(ix.guarded.rings)]
 		if t.ring.News() {
-			ix.drainOneLocked(t)
+			if most = ix.drainOneLocked(t, most); most == 0 {
+				return
+			}
 		}
 	}
 }
 
 // notedLocked takes in a note of a client: an opinion of what is asked for, whatever the client wrote.
 func (ix *Index) notedLocked(t *Touches, ns string, n *shmindex.Note, left *int) {
+	requests, missing := &ix.state.Requests, 0
+	for _, k := range n.Keys {
+		if !k.Here {
+			missing++
+		}
+	}
+	if n.Kind == shmindex.Contained && !residency.IsRequest(len(n.Keys), missing) && !ix.state.Logs.Traffic.On() {
+		return
+	}
 	l := ix.lookupLocked(ns, n)
 	if len(l.keys) == 0 {
 		return
-	}
-	requests, missing := &ix.state.Requests, 0
-	for _, is := range l.found {
-		if !is {
-			missing++
-		}
 	}
 	switch {
 	case n.Kind == shmindex.ReadMissed:
@@ -59,6 +71,8 @@ func (ix *Index) lookupLocked(ns string, n *shmindex.Note) lookup {
 	l := lookup{ns: ns, at: time.Unix(0, n.At)}
 	if now := ix.state.Now(); l.at.After(now) {
 		l.at = now
+	} else if oldest := now.Add(-notedWithin); l.at.Before(oldest) {
+		l.at = oldest
 	}
 	for i, k := range n.Keys {
 		key := ""
@@ -80,6 +94,9 @@ func (ix *Index) lookupLocked(ns string, n *shmindex.Note) lookup {
 	}
 	return l
 }
+
+// notedWithin is how long ago a look-up may be: Sweep comes much sooner, and longer ago nothing follows from it.
+const notedWithin = time.Hour
 
 // missedLocked passes keys that were read, and not found, to the policies.
 func (ix *Index) missedLocked(l lookup, left *int) {

@@ -47,7 +47,7 @@ func (t *Touches) Close() {
 	s := t.index
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	s.drainOneLocked(t)
+	s.drainOneLocked(t, sweepMost)
 	s.countLookupsLocked(t)
 	s.guarded.rings = slices.DeleteFunc(s.guarded.rings, func(x *Touches) bool { return x == t })
 	t.ring.Close()
@@ -55,7 +55,7 @@ func (t *Touches) Close() {
 
 func (ix *Index) drainTouchesLocked() {
 	for _, t := range ix.guarded.rings {
-		ix.drainOneLocked(t)
+		ix.drainOneLocked(t, sweepMost)
 		ix.countLookupsLocked(t)
 	}
 }
@@ -64,11 +64,14 @@ func (ix *Index) drainTouchesLocked() {
 // mutex is released.
 const drainKeys = 4 * residency.LookStep
 
-// drainOneLocked takes in all that a client has looked up and read. Whatever the client
-// wrote, it can do no more than that.
-func (ix *Index) drainOneLocked(t *Touches) {
+// sweepMost is how much Sweep takes in of a client at once: all the touches that its ring has room for.
+const sweepMost = 16384
+
+// drainOneLocked takes in what a client has looked up and read, up to most touches and keys, and returns how
+// many of these are left. Whatever the client wrote, it can do no more than that.
+func (ix *Index) drainOneLocked(t *Touches, most int) int {
 	left := drainKeys
-	t.ring.Drain(func(touches []uint64, lost uint64) {
+	return t.ring.Drain(most, func(touches []uint64, lost uint64) {
 		ix.state.Count.Stats.Hits += lost
 		ix.readLocked(t, touches, &left)
 	}, func(ns string, n *shmindex.Note) {

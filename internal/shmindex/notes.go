@@ -82,39 +82,51 @@ func decodeNote(words []uint64, into *Note) (used int) {
 	return at / 2
 }
 
-// notes calls fn with each note since the last call, in order, and the namespace that it is of. Notes
-// that the client may be overwriting, and those behind something that is none, are lost.
-func (r *Ring) notes(fn func(namespace string, n *Note)) {
+// notes calls fn with each note since the last call, in order, and the namespace that it is of, "" for none, until it
+// returns false: with that note the next call begins. It reports whether there is no other. Notes that the client
+// may be overwriting, and those behind something that is none, are lost.
+func (r *Ring) notes(fn func(namespace string, n *Note) bool) (all bool) {
 	head := word(r.mem[ringNoted:])
-	n := head - r.noted
-	if n == 0 {
-		return
+	if head-r.noted > ringNotes {
+		r.noted = head
 	}
-	start := r.noted
-	r.noted = head
-	if n > ringNotes {
-		return
-	}
-	words := r.words[:0]
-	for i := start; i != head; i++ {
-		words = append(words, word(r.mem[ringNote+8*int(i%ringNotes):]))
-	}
-	r.words = words[:0]
-	// Before it stores a new head the client writes one note behind the old one, or two where
-	// a processor reorders its stores.
-	if word(r.mem[ringNoted:])-start > ringNotes-2*noteLimit {
-		return
-	}
-	for len(words) > 0 {
-		used := decodeNote(words, &r.note)
-		if used == 0 {
-			return
+	for r.noted != head {
+		size := r.noteSize(r.noted, head-r.noted)
+		r.words = r.words[:0]
+		for i := r.noted; i != r.noted+size; i++ {
+			r.words = append(r.words, r.noteWord(i))
 		}
-		words = words[used:]
-		if space := r.space(r.note.Space); space != "" {
-			fn(space, &r.note)
+		// Before it stores a new head the client writes one note behind the old one, or two where
+		// a processor reorders its stores.
+		if word(r.mem[ringNoted:])-r.noted > ringNotes-2*noteLimit {
+			r.noted = head
+			break
 		}
+		if used := decodeNote(r.words, &r.note); used == 0 || uint64(used) != size {
+			r.noted = head
+			break
+		}
+		if !fn(r.space(r.note.Space), &r.note) {
+			return false
+		}
+		r.noted += size
 	}
+	return true
+}
+
+func (r *Ring) noteWord(i uint64) uint64 { return word(r.mem[ringNote+8*int(i%ringNotes):]) }
+
+// noteSize is how many words the note at a word has, of most at most, if it is one.
+func (r *Ring) noteSize(at, most uint64) uint64 {
+	n := r.noteWord(at) & (1<<16 - 1)
+	if n > noteKeys {
+		return 0
+	}
+	size, halves := noteHead+(n+63)/64, 2*n
+	for i := uint64(noteHead); i < min(size, most); i++ {
+		halves -= uint64(bits.OnesCount64(r.noteWord(at + i)))
+	}
+	return min(size+(halves+1)/2, most)
 }
 
 // space returns the namespace that a client has given the i-th count, "" for none.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"reflect"
 	"runtime"
 	"slices"
@@ -91,8 +92,13 @@ func (c *client) note(keys ...NotedKey) {
 }
 
 // drained is what a ring passes on: a text for each touch and note.
-func drained(r *Ring) (all []string) {
-	r.Drain(func(touches []uint64, lost uint64) {
+func drained(r *Ring) []string {
+	all, _ := drainedMost(r, math.MaxInt)
+	return all
+}
+
+func drainedMost(r *Ring, most int) (all []string, left int) {
+	left = r.Drain(most, func(touches []uint64, lost uint64) {
 		for _, v := range touches {
 			all = append(all, fmt.Sprint("touch ", v))
 		}
@@ -102,7 +108,36 @@ func drained(r *Ring) (all []string) {
 	}, func(ns string, n *Note) {
 		all = append(all, fmt.Sprint("note ", ns, " ", n.Keys[0].Print, " of ", len(n.Keys)))
 	})
-	return all
+	return all, left
+}
+
+// TestDrainInParts: a bound cuts between touches and notes, changes no order, and loses nothing.
+func TestDrainInParts(t *testing.T) {
+	want := []string{
+		"touch 10", "touch 11", "note ns 1 of 3", "touch 12", "note ns 2 of 1", "note ns 3 of 1", "touch 13", "touch 14",
+	}
+	for most := 1; most < 12; most++ {
+		r, c := newClient(t)
+		c.touch(10)
+		c.touch(11)
+		c.note(NotedKey{Print: 1}, NotedKey{Print: 8}, NotedKey{Print: 9})
+		c.touch(12)
+		c.note(NotedKey{Print: 2})
+		c.note(NotedKey{Print: 3})
+		c.touch(13)
+		c.touch(14)
+		var got []string
+		for calls := 0; r.News() && calls < 20; calls++ {
+			some, left := drainedMost(r, most)
+			if len(some) > most || len(some) == 0 || left >= most {
+				t.Errorf("%q are passed on at once, %d of %d left", some, left, most)
+			}
+			got = append(got, some...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d at once: %q, want %q", most, got, want)
+		}
+	}
 }
 
 func wantDrained(t *testing.T, r *Ring, want ...string) {
@@ -224,7 +259,7 @@ func FuzzNote(f *testing.F) {
 		c.write(words[:min(len(words), 40_000)]...)
 		binary.LittleEndian.PutUint64(c.mem[80:], head)
 		keys := 0
-		r.Drain(func(touches []uint64, lost uint64) {}, func(_ string, n *Note) { keys += len(n.Keys) })
+		r.Drain(math.MaxInt, func(touches []uint64, lost uint64) {}, func(_ string, n *Note) { keys += len(n.Keys) })
 		if keys > 2*32768 {
 			t.Fatalf("%d keys", keys)
 		}
@@ -254,7 +289,7 @@ func TestNotesAreWhole(t *testing.T) {
 	}()
 	last := int64(0)
 	for whole := 0; whole < 500 && !t.Failed(); {
-		r.Drain(func([]uint64, uint64) {}, func(_ string, n *Note) {
+		r.Drain(math.MaxInt, func([]uint64, uint64) {}, func(_ string, n *Note) {
 			i := uint64(n.At)
 			if n.At <= last || len(n.Keys) != int(1+i*7%3000) || slices.ContainsFunc(n.Keys, func(k NotedKey) bool { return k.Print != i }) {
 				t.Errorf("note %d behind %d has %d keys, the first %+v", n.At, last, len(n.Keys), n.Keys[0])

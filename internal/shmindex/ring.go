@@ -67,29 +67,44 @@ func (r *Ring) News() bool {
 // Drain passes on what the client has written since the last call, in order: touches, the last ringSlots
 // of them at most and how many more there were, and notes with the namespace that each is of. A touch
 // is a place of the table number and, in the upper half, that number's lower half. What is passed is
-// the callee's until it returns.
-func (r *Ring) Drain(touched func(touches []uint64, lost uint64), noted func(namespace string, n *Note)) {
+// the callee's until it returns. After most touches and keys of notes, but not within a note, it stops, and
+// leaves the rest for the next call. It returns how many of most are left, 0 at least.
+func (r *Ring) Drain(most int, touched func(touches []uint64, lost uint64), noted func(namespace string, n *Note)) (left int) {
 	head := word(r.mem[ringHead:]) // first: what was noted before these touches is seen
-	drain := func(until uint64) {
+	drain := func(until uint64) bool {
 		n, lost := until-r.drained, uint64(0)
 		if kept := ringSlots - min(head-until, ringSlots); n > kept {
 			n, lost = kept, believable(n-kept)
 		}
-		r.touches, r.drained = r.touches[:0], until
-		for i := until - n; i != until; i++ {
+		some := min(n, uint64(most))
+		from := until - n
+		most -= int(some)
+		r.touches, r.drained = r.touches[:0], from+some
+		for i := from; i != from+some; i++ {
 			r.touches = append(r.touches, word(r.mem[ringPlace+8*int(i%ringSlots):]))
 		}
-		if n > 0 || lost > 0 {
+		if some > 0 || lost > 0 {
 			touched(r.touches, lost)
 		}
+		return some == n
 	}
-	r.notes(func(namespace string, n *Note) {
-		if ahead := uint64(n.After - uint32(r.drained)); ahead <= head-r.drained { // else they come next time, or it is nonsense
-			drain(r.drained + ahead)
+	all := r.notes(func(namespace string, n *Note) bool {
+		if ahead := uint64(n.After - uint32(r.drained)); ahead <= head-r.drained && !drain(r.drained+ahead) { // else they come next time, or it is nonsense
+			return false
 		}
-		noted(namespace, n)
+		if most == 0 {
+			return false
+		}
+		most -= min(most, len(n.Keys))
+		if namespace != "" {
+			noted(namespace, n)
+		}
+		return true
 	})
-	drain(head)
+	if all {
+		drain(head)
+	}
+	return most
 }
 
 // Lookups calls fn with what the client has looked for since the last call, in

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -314,7 +315,7 @@ func TestRing(t *testing.T) {
 	var lost uint64
 	drain := func() {
 		got, lost = nil, 0
-		r.Drain(func(touches []uint64, l uint64) { got, lost = slices.Clone(touches), l }, func(string, *Note) { t.Error("a note") })
+		r.Drain(math.MaxInt, func(touches []uint64, l uint64) { got, lost = slices.Clone(touches), l }, func(string, *Note) { t.Error("a note") })
 	}
 	drain()
 	if len(got) != 10 || lost != 0 || got[9] != 2<<32|9 {
