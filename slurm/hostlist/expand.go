@@ -9,9 +9,10 @@ import (
 
 // Bounds of what a list stands for. Slurm allows 65,536 hosts in a range.
 const (
-	MaxHosts = 1 << 16
-	MaxName  = 255 // bytes of a host's name
-	maxWidth = 18  // digits of a number
+	MaxHosts    = 1 << 16
+	MaxName     = 255 // bytes of a host's name
+	maxBrackets = 16  // of a host: each is gone through for all names
+	maxWidth    = 18  // digits of a number
 )
 
 // Errors of Expand and Compress, for errors.Is.
@@ -71,7 +72,7 @@ type span struct {
 
 // appendHosts appends what one host with brackets stands for.
 func appendHosts(hosts []string, word string) ([]string, error) {
-	names := []string{""}
+	names, brackets := []string{""}, 0
 	for rest := word; ; { // the last text may be empty: it is looked at for the length of the names
 		text, after, bracket := strings.Cut(rest, "[")
 		for i := range names {
@@ -81,6 +82,9 @@ func appendHosts(hosts []string, word string) ([]string, error) {
 		}
 		if rest = after; !bracket {
 			break
+		}
+		if brackets++; brackets > maxBrackets {
+			return nil, fmt.Errorf("%w: %s has more than %d brackets", ErrLarge, excerpt(word), maxBrackets)
 		}
 		inside, after, _ := strings.Cut(rest, "]")
 		rest = after

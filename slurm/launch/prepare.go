@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -111,7 +112,13 @@ func (p *Plan) files(r Request) (err error) {
 	if r.Dir == "" {
 		r.Dir = p.Config.Lustre.Dir
 	}
-	if p.Dir, err = filepath.Abs(filepath.Join(r.Dir, "."+p.Name)); err != nil {
+	dir := "." + p.Name
+	if p.Place.Job == nil { // launches with sockets of their own have files of their own
+		hash := fnv.New32a()
+		_, _ = hash.Write([]byte(p.Config.Socket)) // it does not fail
+		dir += "-" + strconv.FormatUint(uint64(hash.Sum32()), 16)
+	}
+	if p.Dir, err = filepath.Abs(filepath.Join(r.Dir, dir)); err != nil {
 		return err
 	}
 	if p.Log == "" {

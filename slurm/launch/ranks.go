@@ -31,6 +31,7 @@ type ranks struct {
 	plan  *Plan
 	cmd   *exec.Cmd
 	log   *os.File
+	from  int64         // where their words begin in it
 	steps []string      // that Slurm has of them; nil: not asked yet, or outside Slurm
 	ended chan struct{} // closed when all have ended
 }
@@ -38,13 +39,14 @@ type ranks struct {
 // start starts the ranks. Whoever calls it calls stop.
 func (p *Plan) start() (*ranks, error) {
 	log, err := os.OpenFile(p.Log, os.O_RDWR|os.O_CREATE, 0o600)
+	from := int64(0)
 	if err == nil { // a batch script may launch more than once
-		_, err = log.Seek(0, io.SeekEnd)
+		from, err = log.Seek(0, io.SeekEnd)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("launch: the ranks' log: %w; name another with --log", err)
 	}
-	r := &ranks{plan: p, cmd: exec.Command(p.Command[0], p.Command[1:]...), log: log, ended: make(chan struct{})}
+	r := &ranks{plan: p, cmd: exec.Command(p.Command[0], p.Command[1:]...), log: log, from: from, ended: make(chan struct{})}
 	r.cmd.Env, r.cmd.Stdout, r.cmd.Stderr = p.Env, log, log
 	// Ctrl-C at a terminal is for the engine; srun would kill ranks undrained.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -171,7 +173,7 @@ func (r *ranks) tail() string {
 		return ""
 	}
 	text := make([]byte, most)
-	n, err := r.log.ReadAt(text, max(0, info.Size()-most))
+	n, err := r.log.ReadAt(text, max(r.from, info.Size()-most))
 	if err != nil && !errors.Is(err, io.EOF) {
 		return ""
 	}

@@ -77,6 +77,16 @@ func (p *Plan) look(client *resp.Client, began time.Time) (alive map[int]bool, w
 	return alive, whole, nil
 }
 
+// vacant checks that no rank has this node's socket yet.
+func (p *Plan) vacant() error {
+	conn, err := net.DialTimeout("unix", p.Config.Socket, lookTimeout)
+	if err != nil {
+		return nil
+	}
+	_ = conn.Close() // nothing was sent
+	return fmt.Errorf("%w: another rank serves %s: stop that one, or choose another socket", ErrRing, p.Config.Socket)
+}
+
 // dial connects to the rank of this node that r has started. Outside Slurm it is a child of this
 // process: another one that has the socket is refused, however short a time it has had it.
 func (r *ranks) dial() (*resp.Client, error) {

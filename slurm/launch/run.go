@@ -42,6 +42,9 @@ func (p *Plan) Run(ctx context.Context, s Session) (status int, err error) {
 	progress := func(format string, args ...any) {
 		fmt.Fprintf(s.Err, "cascade launch: "+format+"\n", args...)
 	}
+	if err := p.vacant(); err != nil { // before its files are written over
+		return cli.Failure, err
+	}
 	if err := p.writeFiles(rand.Text(), s.LMCache); err != nil {
 		return cli.Failure, err
 	}

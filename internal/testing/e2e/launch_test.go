@@ -198,10 +198,35 @@ func TestLaunchFails(t *testing.T) {
 	if _, err := os.Stat(started); err == nil {
 		t.Error("the engine was started beside another rank")
 	}
+	wantWords(t, l.words.String(), "another rank serves")
 	// A mistake of the command line starts nothing.
 	l = launchEngine(t, p, "touch "+started, "--mpi", "pmix")
 	if got := l.status(t); got != 2 {
 		t.Errorf("exit status %d for a mistake, want 2", got)
 	}
 	wantWords(t, l.words.String(), "built without MPI")
+}
+
+// TestLaunchTwice: a second launch at the same socket fails, and leaves the engine of the first its files; one at another
+// socket has files of its own.
+func TestLaunchTwice(t *testing.T) {
+	p := newPlace(t, "16MiB")
+	stop := filepath.Join(p.dir, "stop")
+	engine := `grep -o unix:.*sock $LMCACHE_CONFIG_FILE; until [ -e ` + stop + ` ]; do sleep .05; done; grep -o unix:.*sock $LMCACHE_CONFIG_FILE`
+	first := launchEngine(t, p, engine)
+	until(t, "the first engine runs", func() bool { return strings.Contains(first.words.String(), "unix:") })
+	if got := launchEngine(t, p, "true").status(t); got != 1 {
+		t.Errorf("a second launch at the same socket ends with %d", got)
+	}
+	other := newPlace(t, "16MiB")
+	other.dir = p.dir
+	if got := launchEngine(t, other, "true", "--log", filepath.Join(p.dir, "other.log")).status(t); got != 0 {
+		t.Errorf("a launch at another socket ends with %d", got)
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := first.status(t); got != 0 || strings.Count(first.words.String(), p.socket) < 3 {
+		t.Errorf("the first engine ends with %d:\n%s", got, first.words)
+	}
 }
