@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +47,7 @@ func TestAPutAndADeleteOnTwoRanks(t *testing.T) {
 }
 
 func putAndDelete(t *testing.T, how putsAndDeletes) {
-	const ranks, names, size = 4, 160, 5000
+	const ranks, names, size = 4, 80, 5000
 	j := &job{t: t, dir: t.TempDir(), patient: true, virtual: true, links: sim.Options{Seed: 1, MaxDelay: 12 * time.Millisecond}, skew: how.skew}
 	if how.local {
 		j.local = t.TempDir()
@@ -55,6 +56,7 @@ func putAndDelete(t *testing.T, how putsAndDeletes) {
 	time.Sleep(time.Minute)
 	type event struct{ begun, done time.Time }
 	var put, deleted [names]event
+	var all sync.WaitGroup
 	at := func(after time.Duration, e *event, fn func()) {
 		time.Sleep(after)
 		e.begun = time.Now()
@@ -68,28 +70,31 @@ func putAndDelete(t *testing.T, how putsAndDeletes) {
 			offset = time.Second
 		}
 		a, b := j.ranks[i%ranks], j.ranks[(i+1+i/ranks%3)%ranks]
-		go at(2*time.Second, &put[i], func() {
-			if how.alias {
-				b.stageKey(t, key(i)+"'", data(uint64(i), size))
-			}
-			b.stageKey(t, key(i), data(uint64(i), size))
-			if how.copied {
-				for _, r := range []*jobRank{a, j.ranks[(i+2)%ranks]} {
-					for range 4 {
-						if v, err := r.Get(t.Context(), "ns", key(i)); err == nil {
-							v.Release()
+		all.Go(func() {
+			at(2*time.Second, &put[i], func() {
+				if how.alias {
+					b.stageKey(t, key(i)+"'", data(uint64(i), size))
+				}
+				b.stageKey(t, key(i), data(uint64(i), size))
+				if how.copied {
+					for _, r := range []*jobRank{a, j.ranks[(i+2)%ranks]} {
+						for range 4 {
+							if v, err := r.Get(t.Context(), "ns", key(i)); err == nil {
+								v.Release()
+							}
 						}
 					}
 				}
-			}
+			})
 		})
-		go at(2*time.Second+offset, &deleted[i], func() { a.Delete(t.Context(), "ns", key(i)) })
+		all.Go(func() { at(2*time.Second+offset, &deleted[i], func() { a.Delete(t.Context(), "ns", key(i)) }) })
 	}
 	time.Sleep(2500 * time.Millisecond)
 	if how.drained {
 		j.drainAll(0, 1, 2, 3)
 	}
 	time.Sleep(5 * time.Second)
+	all.Wait()
 	j.settle()
 	there := [names]bool{}
 	for i := range names {
