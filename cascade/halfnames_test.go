@@ -18,6 +18,7 @@ func TestManyNamesOfOneBlock(t *testing.T) {
 		}
 		for _, local := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d, catalogue %v", names, local), func(t *testing.T) {
+				t.Parallel()
 				synctest.Test(t, func(t *testing.T) { manyNames(t, names, local) })
 			})
 		}
