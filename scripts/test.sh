@@ -81,7 +81,7 @@ race() {
         echo "SKIP: race: no C compiler: the tests run without the race detector"
     fi
     local status=0
-    go test $race -v -timeout 20m $(packages) || status=1
+    go test $race -v -timeout 30m $(packages) || status=1
     go test $race -count=1 -v -timeout 30m ./internal/testing/e2e || status=1
     go test $race -tags faults -run Faults -v -timeout 20m $faulty || status=1
     export CGO_ENABLED=0
