@@ -23,7 +23,7 @@ func Traffic(s *Store) *events.Log[traffic.Command] { return s.state.Logs.Traffi
 func NoteTraffic(s *Store, c traffic.Command, first []byte) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
-	s.index.CatchUpLocked()
+	s.index.SweepTouchesLocked()
 	if c.Parent == 0 {
 		if n := s.state.LookupLocked(c.Namespace, string(first)); n != nil && n.ParentKey() != "" {
 			c.Parent = block.Fingerprint(c.Namespace, n.ParentKey())

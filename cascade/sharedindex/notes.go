@@ -41,6 +41,16 @@ func (ix *Index) CatchUpLocked() {
 	}
 }
 
+// SweepTouchesLocked is CatchUpLocked of as much as Sweep adopts: for who records the traffic, in order.
+func (ix *Index) SweepTouchesLocked() {
+	ix.state.Mu.AssertHeld()
+	for _, t := range ix.guarded.rings {
+		if t.ring.News() {
+			ix.drainOneLocked(t, sweepMost)
+		}
+	}
+}
+
 // notedLocked takes in a note of a client: an opinion of what is asked for, whatever the client wrote.
 func (ix *Index) notedLocked(t *Touches, ns string, n *shmindex.Note, left *int) {
 	requests, missing := &ix.state.Requests, 0
