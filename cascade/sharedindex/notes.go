@@ -41,7 +41,7 @@ func (ix *Index) CatchUpLocked() {
 	}
 }
 
-// SweepTouchesLocked is CatchUpLocked of as much as Sweep adopts: for who records the traffic, in order.
+// SweepTouchesLocked is CatchUpLocked of as much as Sweep reads: for who records the traffic, in order.
 func (ix *Index) SweepTouchesLocked() {
 	ix.state.Mu.AssertHeld()
 	for _, t := range ix.guarded.rings {
