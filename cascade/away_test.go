@@ -64,7 +64,7 @@ func goWhileAway(t *testing.T, state fabric.State, local bool) {
 	sides := [][]fabric.Rank{{0, 1, 2}, {3}}
 	j.world.Partition(sides...)
 	for i := range each {
-		if state == fabric.Alive { // then only homes that wait for it keep what they are told longer
+		if state == fabric.Alive { // then only homes that wait for it remember deletions for longer
 			break
 		}
 		away.putKey(t, key("unheard", i), data(uint64(100+i), size))

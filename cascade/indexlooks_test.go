@@ -17,7 +17,7 @@ import (
 	"cascadekv/internal/shmindex"
 )
 
-// looker is a client that looks up and reads by the shared index, and tells of it.
+// looker is a client that looks up and reads by the shared index, and notes that in its ring.
 type looker struct {
 	*shmindex.Reader
 	r              *rig
@@ -88,7 +88,7 @@ func (l *looker) read(keys ...string) {
 	binary.LittleEndian.PutUint64(l.mem[64:], l.touched)
 }
 
-// every is a policy that keeps what it is told, in order.
+// every is a policy that keeps all requests, in order.
 type every struct {
 	policy.Policy
 	told []string

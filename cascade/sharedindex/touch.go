@@ -54,8 +54,8 @@ func (t *Touches) Close() {
 }
 
 func (ix *Index) drainTouchesLocked() {
+	ix.SweepTouchesLocked()
 	for _, t := range ix.guarded.rings {
-		ix.drainOneLocked(t, sweepMost)
 		ix.countLookupsLocked(t)
 	}
 }
@@ -65,7 +65,7 @@ func (ix *Index) drainTouchesLocked() {
 const drainKeys = 4 * residency.LookStep
 
 // sweepMost is how much Sweep takes in of a client at once: all the touches that its ring has room for.
-const sweepMost = 16384
+const sweepMost = shmindex.RingSlots
 
 // drainOneLocked takes in what a client has looked up and read, up to most touches and keys, and returns how
 // many of these are left. Whatever the client wrote, it can do no more than that.

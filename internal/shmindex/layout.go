@@ -54,8 +54,8 @@ const (
 	ringWords  = 76 // words for notes
 	ringNoted  = 80 // words of notes that were ever written
 	ringPlace  = 128
-	ringSlots  = 16384
-	ringCounts = ringPlace + 8*ringSlots
+	RingSlots  = 16384 // touches that a ring has room for
+	ringCounts = ringPlace + 8*RingSlots
 	ringNote   = ringCounts + maxCounts*countBytes
 	ringNotes  = 32768
 	ringBytes  = ringNote + 8*ringNotes

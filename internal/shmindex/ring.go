@@ -34,7 +34,7 @@ type counted struct {
 
 // NewRing makes a ring.
 func NewRing() (*Ring, error) {
-	fd, mem, err := slotted("cascade-touches", ringMagic, ringSlots, ringBytes)
+	fd, mem, err := slotted("cascade-touches", ringMagic, RingSlots, ringBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (r *Ring) News() bool {
 	return word(r.mem[ringHead:]) != r.drained || word(r.mem[ringNoted:]) != r.noted
 }
 
-// Drain passes on what the client has written since the last call, in order: touches, the last ringSlots
+// Drain passes on what the client has written since the last call, in order: touches, the last RingSlots
 // of them at most and how many more there were, and notes with the namespace that each is of. A touch
 // is a place of the table number and, in the upper half, that number's lower half. What is passed is
 // the callee's until it returns. After most touches and keys of notes, but not within a note, it stops, and
@@ -73,7 +73,7 @@ func (r *Ring) Drain(most int, touched func(touches []uint64, lost uint64), note
 	head := word(r.mem[ringHead:]) // first: what was noted before these touches is seen
 	drain := func(until uint64) bool {
 		n, lost := until-r.drained, uint64(0)
-		if kept := ringSlots - min(head-until, ringSlots); n > kept {
+		if kept := RingSlots - min(head-until, RingSlots); n > kept {
 			n, lost = kept, believable(n-kept)
 		}
 		some := min(n, uint64(most))
@@ -81,7 +81,7 @@ func (r *Ring) Drain(most int, touched func(touches []uint64, lost uint64), note
 		most -= int(some)
 		r.touches, r.drained = r.touches[:0], from+some
 		for i := from; i != from+some; i++ {
-			r.touches = append(r.touches, word(r.mem[ringPlace+8*int(i%ringSlots):]))
+			r.touches = append(r.touches, word(r.mem[ringPlace+8*int(i%RingSlots):]))
 		}
 		if some > 0 || lost > 0 {
 			touched(r.touches, lost)

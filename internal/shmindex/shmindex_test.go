@@ -306,7 +306,7 @@ func TestRing(t *testing.T) {
 	defer r.Close()
 	le := binary.LittleEndian
 	head := func(n uint64) { le.PutUint64(r.mem[ringHead:], n) }
-	touch := func(i, v uint64) { le.PutUint64(r.mem[ringPlace+8*(i%ringSlots):], v) }
+	touch := func(i, v uint64) { le.PutUint64(r.mem[ringPlace+8*(i%RingSlots):], v) }
 	for i := range uint64(10) {
 		touch(i, Touch(2, uint32(i)))
 	}
@@ -324,16 +324,16 @@ func TestRing(t *testing.T) {
 	if drain(); len(got) != 0 || lost != 0 {
 		t.Errorf("again %d, %d", len(got), lost)
 	}
-	for i := range uint64(ringSlots) {
+	for i := range uint64(RingSlots) {
 		touch(10+5+i, i)
 	}
-	head(10 + 5 + ringSlots)
-	if drain(); len(got) != ringSlots || lost != 5 || got[0] != 0 || got[ringSlots-1] != ringSlots-1 {
+	head(10 + 5 + RingSlots)
+	if drain(); len(got) != RingSlots || lost != 5 || got[0] != 0 || got[RingSlots-1] != RingSlots-1 {
 		t.Errorf("%d touches, %d lost", len(got), lost)
 	}
 	for _, n := range []uint64{0, 1 << 63, 1<<64 - 1, 5} { // nonsense
 		head(n)
-		if drain(); len(got) > ringSlots || lost > 1<<32 {
+		if drain(); len(got) > RingSlots || lost > 1<<32 {
 			t.Errorf("head %d: %d touches, %d lost", n, len(got), lost)
 		}
 	}

@@ -1,7 +1,7 @@
 // Package job describes the Slurm job that this process runs in: its nodes, this
 // process's place among those that were started together, its memory and its end.
 //
-// Read takes all that Slurm's variables tell; they are those of the job's start, and
+// Read takes all that is in Slurm's variables; they are those of the job's start, and
 // cost nothing. Query asks slurmctld, through scontrol, for what changes or is in no
 // variable: the end that the time limit sets, the nodes that are left, restarts.
 //

@@ -21,7 +21,7 @@ type batchJob struct {
 }
 
 // batch submits configs/slurm/campaign.sbatch with an engine, a script of sh. The options are
-// sbatch's. Ranks of several slurmd share a host here: their numbers tell them apart.
+// sbatch's. Ranks of several slurmd share a host here: they differ by their numbers.
 func (c cluster) batch(t *testing.T, engine string, env []string, options ...string) *batchJob {
 	t.Helper()
 	b := &batchJob{c: c, place: newPlace(t, "16MiB").withLustre()}
@@ -101,6 +101,19 @@ func (b *batchJob) status(t *testing.T) (status int) {
 	return 0
 }
 
+// sawRing fails the test unless the engine, showRing and exit 7, saw three ranks, the job has its status,
+// and is cleared.
+func (b *batchJob) sawRing(t *testing.T) {
+	t.Helper()
+	if got := b.status(t); got != 7 {
+		t.Errorf("exit status %d, want 7", got)
+	}
+	if n := len(aliveRanks.FindAllString(b.words(), -1)); n != 3 {
+		t.Errorf("the engine saw %d ranks, want 3", n)
+	}
+	b.cleared(t)
+}
+
 // cleared fails the test unless the job left nothing on the nodes, and Slurm can use
 // all of them.
 func (b *batchJob) cleared(t *testing.T) {
@@ -151,13 +164,7 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := c.batch(t, showRing+"exit 7", nil, options...)
-			if got := b.status(t); got != 7 {
-				t.Errorf("exit status %d, want 7", got)
-			}
-			if n := len(aliveRanks.FindAllString(b.words(), -1)); n != 3 {
-				t.Errorf("the engine saw %d ranks, want 3", n)
-			}
-			b.cleared(t)
+			b.sawRing(t)
 		})
 	}
 }
@@ -194,13 +201,7 @@ func (c cluster) launchMPICH(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := c.batch(t, showRing+"exit 7", []string{"CASCADE=" + wrapper})
-	if got := b.status(t); got != 7 {
-		t.Errorf("exit status %d, want 7", got)
-	}
-	if n := len(aliveRanks.FindAllString(b.words(), -1)); n != 3 {
-		t.Errorf("the engine saw %d ranks, want 3", n)
-	}
-	b.cleared(t)
+	b.sawRing(t)
 }
 
 // launchSignal ends the batch script as the notice before a time limit does.
