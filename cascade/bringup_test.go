@@ -379,11 +379,13 @@ func TestHungFileKeepsItsOwn(t *testing.T) {
 	})
 }
 
-// TestNoRoomForAChain: a chain that memory cannot hold while it is read is
-// served all the same, what is left of it from memory of its own.
+// TestNoRoomForAChain: a chain that memory cannot hold while it is read is served all the same, what is
+// left of it from memory of its own, without a wait for what the chain itself holds.
 func TestNoRoomForAChain(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{40}, 16<<20, Limits{RoomDeadline: 50 * time.Millisecond})
-	views, err := r.GetBatch(r.ctx, "ns", r.keys)
+	r := newColdRig(t, 1<<20, []int{40}, 16<<20, Limits{RoomDeadline: time.Hour, FetchDeadline: time.Hour})
+	ctx, cancel := context.WithTimeout(r.ctx, patient)
+	defer cancel()
+	views, err := r.GetBatch(ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,18 +403,28 @@ func TestNoRoomForAChain(t *testing.T) {
 	r.quiet()
 }
 
-// TestLateRoomIsNotTheEnd: a fetch that waited for room in vain still has time
+// TestLateRoomIsNotTheEnd: a fetch that waited in vain for dirty blocks to be written still has time
 // to read.
 func TestLateRoomIsNotTheEnd(t *testing.T) {
-	r := newColdRig(t, 1<<20, []int{30}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
+	r := newColdRig(t, 1<<20, []int{8}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
+	server := make(chan struct{})
+	r.fs.Add(vfstest.Rule{Op: vfs.OpWrite, Block: server})
+	defer close(server)
+	for i := range 15 {
+		if _, err := r.Put(r.ctx, ns(fmt.Sprint("dirty", i)), nil, data(uint64(1000+i), 1<<20)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	views, err := r.GetBatch(r.ctx, "ns", r.keys)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, v := range views {
+		if v != nil && v.In() != nil {
+			t.Errorf("block %d has found room", i)
+		}
 		r.check(i, v)
 	}
-	r.quiet()
 }
 
 // TestCloseDuringFetches: requests under way end, with what came, when the store

@@ -59,8 +59,8 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...G
 
 // getting is how blocks are got.
 type getting struct {
-	verify bool // memory hits are checked
-	keep   bool // what only others have is kept here
+	verify bool           // memory hits are checked
+	price  eviction.Price // CopyOnly: all has to have a place in memory, and what only others have too
 }
 
 func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
@@ -69,12 +69,12 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 		s.count(ns, views)
 		return views, nil
 	}
-	waits, missing, err := s.pinResident(ns, keys, views)
+	waits, missing, err := s.pinResident(ns, keys, views, how.price)
 	if err != nil {
 		return views, err
 	}
 	if len(missing) > 0 {
-		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.keep)
+		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.price == eviction.CopyOnly)
 	}
 	s.check(ctx, ns, keys, views, how.verify) // while others are on their way
 	if len(waits) > 0 {
@@ -114,7 +114,7 @@ func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
 // pinResident pins all that is in memory, starts to fetch what is in the cold
 // tier, and passes the request to the policies. missing are the keys to be
 // looked for elsewhere.
-func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wait, missing []int, err error) {
+func (s *Store) pinResident(ns string, keys []string, views []*View, price eviction.Price) (waits []wait, missing []int, err error) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	if err := s.state.CheckOpenLocked(); err != nil {
@@ -144,7 +144,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View) (waits []wa
 		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, n, eviction.CopyOnly, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, n, price, &fresh); f != nil {
 			waits = append(waits, wait{i, f})
 		} else {
 			s.state.Count.Losses.Add(residency.StepPin, "unavailable", 1)
@@ -178,7 +178,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.state.Mu.Lock()
 	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(b, n, eviction.CopyOnly, &fresh)
+	f := s.load.JoinColdLocked(b, n, eviction.Unheld, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	s.here.noOther(f != nil)

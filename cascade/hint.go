@@ -120,7 +120,7 @@ func bringUpLocked(s *Store, blocks []*residency.Block, guess bool) {
 		if guess && !s.state.Requests.Prefetched.RoomLocked() {
 			break
 		}
-		if f := s.load.JoinColdLocked(b, nil, eviction.CopyOnly, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, nil, eviction.Unheld, &fresh); f != nil {
 			all = append(all, f)
 			s.soon.add(1, b.Info.Size)
 			taken.add(1, b.Info.Size)

@@ -152,3 +152,23 @@ func TestBroughtAheadOnce(t *testing.T) {
 	r.Probe(t.Context(), "ns", keys)
 	r.wantPrefetched(t, 9, 1, 0)
 }
+
+// TestBroughtAheadIsAPartOfMemory: what is brought ahead has room in memory, beside all else, until its get.
+func TestBroughtAheadIsAPartOfMemory(t *testing.T) {
+	j := &job{t: t, dir: t.TempDir(), segmentBytes: 64 << 20}
+	j.open(1, 4<<20)
+	r := j.ranks[0]
+	var keys []string
+	for i := range 8 {
+		keys = append(keys, fmt.Sprint("k", i))
+		r.putKey(t, keys[i], data(uint64(i), 256<<10))
+	}
+	j.drainAll(0)
+	r.dropMemory(t)
+	r.Probe(t.Context(), "ns", keys)
+	r.wantPrefetched(t, 4, 0, 0)
+	for i, key := range keys {
+		r.wantAt(t, key, data(uint64(i), 256<<10))
+	}
+	r.wantPrefetched(t, 4, 4, 0)
+}

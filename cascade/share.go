@@ -62,7 +62,7 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 
 // getResident is GetBatch with Resident.
 func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*View, error) {
-	how := getting{keep: true}
+	how := getting{price: eviction.CopyOnly}
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
 		return nil, err

@@ -581,3 +581,27 @@ func TestNamesInFilesThatAreGone(t *testing.T) {
 		})
 	}
 }
+
+// TestUseIsNoPut: of blocks of which the catalogue alone knows those count as used lately that were got, and not those
+// that were in memory when it came to know them because they had just been put.
+func TestUseIsNoPut(t *testing.T) {
+	c := newCampaign(t)
+	r := c.small()
+	for part := range 12 {
+		r.chain(fmt.Sprint("p", part, "."), 0, 30, uint64(part)*1000)
+		c.spill(r)
+		if part > 2 {
+			r.want("p1.3", data(1003, spillBlock))
+		}
+	}
+	for part := range 8 {
+		for i := range 30 {
+			if n := uint64(part*1000 + i); r.onlySpilled(fmt.Sprint("p", part, ".", i)) {
+				if used := r.state.Cold.LastUse(block.Sum(block.Bits128, data(n, spillBlock))) > 0; used != (n == 1003) {
+					t.Errorf("block %d counts as used: %v", n, used)
+				}
+			}
+		}
+	}
+	c.end(r)
+}

@@ -158,8 +158,8 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 	cs.shared.ForgetSeconds(gone)
 }
 
-// Reload has the state know what a spilled file holds. What was in memory lately is not
-// the first to leave: before that is known nothing does.
+// Reload has the state know what a spilled file holds. What was used lately is not the first to
+// leave: before that is known nothing does.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
 	cs.state.Mu.Lock()
 	cs.guarded.loading++

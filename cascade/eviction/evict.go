@@ -15,9 +15,13 @@ import (
 type Price uint8
 
 const (
-	CopyOnly Price = iota // for reads: what is in the cold tier or in another one too
+	Unheld   Price = iota // for reads that have memory of their own else: CopyOnly, and no wait where all is held
+	CopyOnly              // for reads: what is in the cold tier or in another one too
 	AnyBlock              // for puts: whatever the policy gives up next
 )
+
+// errHeld: a load that waited for what is held might wait for what it holds itself.
+var errHeld = errors.New("all blocks there are in use")
 
 // errOnlyCopy: what the policy gives up next would be lost for a read.
 var errOnlyCopy = errors.New("the next victim is the only copy of its block, and the cold tier takes no writes, or there is no budget for one")
@@ -107,7 +111,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 	step, why := e.decideLocked(b, m)
 	switch step {
 	case policy.Drop:
-		if most == CopyOnly && (why == policy.Refused || why == policy.OverBudget) {
+		if most != AnyBlock && (why == policy.Refused || why == policy.OverBudget) {
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
@@ -117,6 +121,11 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 	case policy.Copy:
 		e.state.Mu.Unlock()
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
+	case policy.Stay:
+		if most == Unheld {
+			e.state.Mu.Unlock()
+			return errHeld
+		}
 	case policy.Keep:
 		e.state.Leases.KeepLocked(b)
 	case policy.Write:

@@ -113,6 +113,9 @@ func TestReserveWaits(t *testing.T) {
 	l := *r.Limits.Load()
 	l.RoomDeadline = time.Minute
 	r.Limits.Store(&l)
+	if err := reserve(t, r, r.Last(), Unheld); !errors.Is(err, residency.ErrNoRoom) || !errors.Is(err, errHeld) {
+		t.Errorf("every block is pinned, for who has memory of its own: %v", err)
+	}
 	got, none := make(chan error), r.Mu.Waiters
 	go func() { got <- reserve(t, r, r.Last(), AnyBlock) }()
 	parttest.Eventually(t, "somebody waits", func() bool {

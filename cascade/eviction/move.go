@@ -15,7 +15,7 @@ func (e *Evictor) Promote(ctx context.Context, views []*residency.View) {
 	for _, v := range views {
 		if v != nil && v.Resident() && v.In().Index > 0 && e.admits(v.Block(), e.state.Mem[0]) {
 			// A promotion that finds no room is not made.
-			_ = e.copyTo(ctx, v, e.state.Mem[0], CopyOnly)
+			_ = e.copyTo(ctx, v, e.state.Mem[0], Unheld)
 		}
 	}
 }

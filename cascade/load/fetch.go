@@ -270,6 +270,7 @@ func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []blo
 		return false, ld.state.RoomError(m, b.Info.Size, err)
 	}
 	ld.state.EnterLocked(b, m)
+	b.Used = true
 	m.Stats.Promoted++
 	return true, nil
 }

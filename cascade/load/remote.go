@@ -151,7 +151,7 @@ func getMoved(ctx context.Context, ld *Loader, ns string, keys []string, missing
 		if n := residency.VisibleLocked(ld.state, ns, keys[i]); n != nil {
 			b := residency.BlockOf(n)
 			if views[i] = ld.state.PinFastestLocked(b); views[i] == nil {
-				joined[j] = ld.JoinColdLocked(b, n, eviction.CopyOnly, &fresh)
+				joined[j] = ld.JoinColdLocked(b, n, eviction.Unheld, &fresh)
 			}
 		}
 	}
@@ -210,6 +210,9 @@ func (ld *Loader) newRemoteLocked(id residency.NameID, copies []directory.Statem
 	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
 	f.copies = copies
 	named := id.NS != directory.Contents // what stays here needs a name
+	if keep {
+		f.price = eviction.CopyOnly
+	}
 	f.keep = named && (ld.guarded.replicate.keeps(id, copies) || keep)
 	*fresh = append(*fresh, f)
 	return f

@@ -29,6 +29,8 @@ type Block struct {
 	Writing bool // on its way to the cold tier
 	Loading bool // on its way from the cold tier
 
+	Used bool // since it was put, adopted or loaded again: got, or brought up from below
+
 	Generated bool // every put of it in this run said so: see Limits.StorePromptOnly
 
 	Asked uint8 // requests that it was part of in this run, its put among them; 255: at least
@@ -191,6 +193,9 @@ func MemoryOf(s *State, b *Block) (at *directory.Memory) {
 // where the catalogue has them.
 func (s *State) VanishLocked(b *Block) {
 	s.Mu.AssertHeld()
+	if b.Used && b.From != nil && s.Cold != nil {
+		s.Cold.recent.Use(recentOf(b.Info.ID))
+	}
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
 		if b.From == nil && !n.Copied() {

@@ -57,8 +57,8 @@ func (m *Level) UsedLocked(b *Block) {
 	}
 }
 
-// LastUse is when a block was in memory last, as far as that is remembered of blocks of which
-// the catalogue alone knows: see policy.Recency.
+// LastUse is when a block that was used was left to the catalogue, as far as that is remembered
+// of blocks of which that alone knows: see policy.Recency.
 func (m *Level) LastUse(id BlockID) uint8 { return m.recent.Last(recentOf(id)) }
 
 // recentOf is the hash of a block for policy.Recency.

@@ -147,9 +147,6 @@ func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	s.ApplyLocked()
 	b.At[m.Index] = place{}
 	m.remove(node, evicted)
-	if evicted && b.From != nil && s.Cold != nil && !b.InAny() {
-		s.Cold.recent.Use(recentOf(b.Info.ID))
-	}
 }
 
 // HoldLocked keeps b from being chosen as a victim of tier t.

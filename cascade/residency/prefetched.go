@@ -11,10 +11,12 @@ const (
 	// clients that look up get what they found at once or never.
 	PrefetchFor = 2 * time.Second
 
-	// prefetchBlocks and prefetchBytes bound what of this rank's own files waits in memory for its gets:
-	// it has taken the room of what the policy knows better.
+	// prefetchBlocks and prefetchBytes, and one part in prefetchShare of memory, bound what of this rank's own files
+	// waits there for its gets: it has taken the room of what the policy knows better, and none of it may have to
+	// leave for the next.
 	prefetchBlocks = 32
 	prefetchBytes  = 64 << 20
+	prefetchShare  = 4
 )
 
 // Prefetched is what was brought here ahead of its gets, because its chain was looked up: how often it is
@@ -34,7 +36,8 @@ func (p *Prefetched) Pays() bool { return p.Odds.Of(p.state.Age(p.state.Now())) 
 // RoomLocked reports whether another block may be brought from this rank's files.
 func (p *Prefetched) RoomLocked() bool {
 	p.state.Mu.AssertHeld()
-	return len(p.until) < prefetchBlocks && p.bytes < prefetchBytes
+	memory, _ := p.state.LastRoom()
+	return len(p.until) < prefetchBlocks && p.bytes < min(prefetchBytes, memory/prefetchShare)
 }
 
 // WaitsLocked reports whether a block waits for its get. One that has left memory since is not brought again meanwhile:
@@ -85,6 +88,7 @@ func (p *Prefetched) SweepLocked(now time.Time) {
 
 // UsedLocked records that b is got.
 func (q *Requests) UsedLocked(b *Block) {
+	b.Used = true
 	q.state.Cold.UsedLocked(b)
 	q.Prefetched.endLocked(b, true)
 }
