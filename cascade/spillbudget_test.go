@@ -1,0 +1,104 @@
+package cascade
+
+import (
+	"fmt"
+	"testing"
+
+	"cascadekv/internal/block"
+)
+
+// TestBudgetReachesSpilledFiles: with a budget the oldest spilled blocks leave, and the
+// newest stay.
+func TestBudgetReachesSpilledFiles(t *testing.T) {
+	c := newCampaign(t)
+	const budget = 12 << 20
+	r := c.small(func(o *Options) { o.Limits.ColdBytes = budget })
+	for part := range 30 {
+		r.chain(fmt.Sprint("p", part, "."), 0, 30, uint64(part)*1000)
+		c.spill(r)
+		r.space.Shrink()
+		r.space.MergeAll(t.Context())
+		if used := r.state.Cold.Files.Usage().Used; used > budget+4<<20 {
+			t.Fatalf("part %d: the tier takes %d of %d bytes", part, used, budget)
+		}
+	}
+	there := func(part int) (n int) {
+		for i := range 30 {
+			if r.Contains(t.Context(), "ns", fmt.Sprint("p", part, ".", i)) {
+				n++
+			}
+		}
+		return n
+	}
+	old := 0 // a block that has left is found until its file is merged
+	for part := range 6 {
+		old += there(part)
+	}
+	if old > 60 || there(29) != 30 || there(28) != 30 {
+		t.Errorf("%d of the 180 oldest blocks stay, %d and %d of the newest", old, there(28), there(29))
+	}
+	c.end(r)
+}
+
+// TestBudgetKeepsSpilledBlocksThatAreUsed: of the oldest blocks those that are read now and
+// then stay, though nothing is kept in memory of any between two reads.
+func TestBudgetKeepsSpilledBlocksThatAreUsed(t *testing.T) {
+	c := newCampaign(t)
+	const budget = 12 << 20
+	r := c.small(func(o *Options) { o.Limits.ColdBytes = budget })
+	used := func(i int) bool { return i < 8 } // heads of chains, which leave last
+	for part := range 30 {
+		r.chain(fmt.Sprint("p", part, "."), 0, 30, uint64(part)*1000)
+		c.spill(r)
+		for i := range 30 {
+			if used(i) && part%3 == 1 {
+				r.want(fmt.Sprint("p0.", i), data(uint64(i), 30_000))
+			}
+		}
+		r.space.Shrink()
+		r.space.MergeAll(t.Context())
+	}
+	there := func(part int) (of, others int) {
+		for i := range 30 {
+			switch found := r.Contains(t.Context(), "ns", fmt.Sprint("p", part, ".", i)); {
+			case found && used(i):
+				of++
+			case found:
+				others++
+			}
+		}
+		return of, others
+	}
+	if n, others := there(0); n != 8 || others > 4 {
+		t.Errorf("%d of 8 that were used, and %d others, stay", n, others)
+	}
+	if n, _ := there(1); n > 4 {
+		t.Errorf("%d of 8 stay that were not used", n)
+	}
+	checkInvariants(t, r.Store)
+	c.end(r)
+}
+
+// TestUseIsNoPut: of blocks of which the catalogue alone knows those count as used lately that were got, and not those
+// that were in memory when it came to know them because they had just been put.
+func TestUseIsNoPut(t *testing.T) {
+	c := newCampaign(t)
+	r := c.small()
+	for part := range 12 {
+		r.chain(fmt.Sprint("p", part, "."), 0, 30, uint64(part)*1000)
+		c.spill(r)
+		if part > 2 {
+			r.want("p1.3", data(1003, spillBlock))
+		}
+	}
+	for part := range 8 {
+		for i := range 30 {
+			if n := uint64(part*1000 + i); r.onlySpilled(fmt.Sprint("p", part, ".", i)) {
+				if used := r.state.Cold.LastUse(block.Sum(block.Bits128, data(n, spillBlock))) > 0; used != (n == 1003) {
+					t.Errorf("block %d counts as used: %v", n, used)
+				}
+			}
+		}
+	}
+	c.end(r)
+}
