@@ -44,9 +44,8 @@ type Store struct {
 	arrived chan struct{} // capacity 1: something late has ended
 
 	*index
-	idle     *sync.Cond // with index.mu: pins or jobs went down
-	current  *file      // takes frames; nil: the next one makes a file
-	nextFile uint64
+	idle    *sync.Cond // with index.mu: pins or jobs went down
+	current *file      // takes frames; nil: the next one makes a file
 	pendingNames
 	pins, jobs int
 	reclaiming bool
@@ -202,8 +201,7 @@ func (s *Store) newFileLocked() *file {
 	f := newFile(true)
 	f.poisonings = &s.faults.poisoned
 	f.id = format.FileID{Rank: s.opt.Rank, Number: s.nextFile}
-	s.nextFile++
-	s.files[f] = struct{}{}
+	s.addFileLocked(f)
 	return f
 }
 
