@@ -170,10 +170,27 @@ func (ix *Index) newTable(number uint64, room int) (*Table, error) {
 		o.Arena = int64(len(m.Memory.Region()))
 	}
 	x, err := NewTable(o)
+	if err == nil {
+		x.Table.SetLoads(loadsOf(ix.state)...)
+	}
 	if err == nil && m != nil {
 		x.arena, x.moves = m, m.Memory.Moves()
 	}
 	return x, err
+}
+
+// loadsOf returns how long loads from each level take: all is copied from the last memory tier in the end, which
+// the first one stands for.
+func loadsOf(s *residency.State) []shmindex.Load {
+	loads := make([]shmindex.Load, len(s.Levels))
+	of := func(m *residency.Level) shmindex.Load {
+		l := m.Line()
+		return shmindex.Load{Latency: l.Latency, PerByte: l.PerByte}
+	}
+	if loads[0] = of(s.Last()); s.Cold != nil {
+		loads[s.Cold.Index] = of(s.Cold)
+	}
+	return loads
 }
 
 // populate shows all names in x, a few at a time.
@@ -313,7 +330,11 @@ func (ix *Index) SweepIndexLocked() {
 	ix.drainTouchesLocked()
 	ix.settleHoldsLocked()
 	x := ix.guarded.table
-	if x == nil || x.arena == nil || !x.Filled {
+	if x == nil {
+		return
+	}
+	x.Table.SetLoads(loadsOf(ix.state)...)
+	if x.arena == nil || !x.Filled {
 		return
 	}
 	if moves := x.arena.Memory.Moves(); moves != x.moves {

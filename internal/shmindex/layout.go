@@ -3,6 +3,7 @@ package shmindex
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"time"
 )
 
 // The layout of a table, a ring and holds, docs/format.md §6.
@@ -31,6 +32,8 @@ const (
 	offTiers   = 128
 	tierBytes  = 16
 	maxTiers   = 8
+	offLoads   = offTiers + maxTiers*tierBytes
+	loadBytes  = 16
 
 	entryKind    = 4
 	entryTier    = 6
@@ -99,6 +102,12 @@ type Entry struct {
 	Offset  uint64 // of the block in the arena file; as the next two, only InArena
 	Record  uint64 // of its record in the arena file
 	UID     uint64 // which is in the record
+}
+
+// Load is how long loads from a tier take, by estimate; zeros: not known.
+type Load struct {
+	Latency time.Duration // of each
+	PerByte float64       // nanoseconds
 }
 
 // Fingerprint stands for a name. Names with equal ones are equal: nobody can

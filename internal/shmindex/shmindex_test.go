@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,6 +55,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.SetFinal(true)
+	table.SetLoads(Load{10 * time.Microsecond, .2}, Load{PerByte: -1}, Load{Latency: time.Second, PerByte: 3})
 	le := binary.LittleEndian
 	want := make([]byte, headerBytes+16*64*9)
 	copy(want, "CASCIDX1\x02\x00\x00\x00\x10\x00\x00\x00")
@@ -65,6 +67,10 @@ func TestGolden(t *testing.T) {
 	le.PutUint32(want[72:], 1)
 	copy(want[128:], "hbm")
 	copy(want[144:], "shm")
+	le.PutUint64(want[256:], 10_000)
+	le.PutUint64(want[264:], 200_000)
+	le.PutUint64(want[288:], 1e9)
+	le.PutUint64(want[296:], 3e6)
 	copy(want[headerBytes+8*place:], f[:8])
 	e := want[headerBytes+16*64+64*place:]
 	copy(e, "\x02\x00\x00\x00\x01\x00\x01\x00")

@@ -129,6 +129,15 @@ func (t *Table) SetFinal(final bool) {
 	}
 }
 
+// SetLoads publishes to clients how long loads from each tier take.
+func (t *Table) SetLoads(tiers ...Load) {
+	for i, l := range tiers[:min(len(tiers), maxTiers)] {
+		p := t.mem[offLoads+i*loadBytes:]
+		put(p, uint64(max(0, l.Latency)))
+		put(p[8:], uint64(max(0, l.PerByte)*1e6))
+	}
+}
+
 // Insert gives f, which is not in the table, a place. Errors: ErrFull.
 func (t *Table) Insert(f Fingerprint, e Entry) (place uint32, err error) {
 	a, b := f.buckets(t.mask)

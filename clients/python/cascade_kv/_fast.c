@@ -150,7 +150,14 @@ static void note_rest(Note *note, const Reader *r, PyObject **keys, Py_ssize_t n
     }
 }
 
-PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> (hits, bytes, hits of each tier), or None if it must be asked for.");
+static PyObject *tuple_of(const uint64_t *all, Py_ssize_t n) {
+    PyObject *list = PyTuple_New(n);
+    for (Py_ssize_t i = 0; list && i < n; i++)
+        PyTuple_SET_ITEM(list, i, PyLong_FromUnsignedLongLong(all[i]));
+    return list;
+}
+
+PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> (hits, bytes, hits of each tier, bytes of each tier), or None if it must be asked for.");
 
 static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2)
@@ -160,7 +167,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
         return NULL;
     Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), hits = 0;
     PyObject **items = PySequence_Fast_ITEMS(keys);
-    uint64_t bytes = 0, tiers[TIERS] = {0};
+    uint64_t bytes = 0, tiers[TIERS] = {0}, sizes[TIERS] = {0};
     Answer last = HIT;
     int sure = final(r);
     if (!alive(r) || !use_namespace(r, args[0]))
@@ -175,7 +182,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
             if ((last = table_look(&r->table, g.prints[j], sure, now, &e)) != HIT)
                 break;
             note_here(&note, e.place);
-            hits++, bytes += e.size, tiers[e.tier % TIERS]++;
+            hits++, bytes += e.size, tiers[e.tier % TIERS]++, sizes[e.tier % TIERS] += e.size;
         }
         if (g.bad && last == HIT)
             last = ASK;
@@ -187,10 +194,7 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
         Py_RETURN_NONE;
     note_end(&note, PROBED, r->table.number, now);
     ring_count(&r->ring, (uint64_t)hits + (last == MISS), (uint64_t)hits, 0);
-    PyObject *list = PyTuple_New(TIERS);
-    for (int i = 0; list && i < TIERS; i++)
-        PyTuple_SET_ITEM(list, i, PyLong_FromUnsignedLongLong(tiers[i]));
-    return Py_BuildValue("nKN", hits, (unsigned long long)bytes, list);
+    return Py_BuildValue("nKNN", hits, (unsigned long long)bytes, tuple_of(tiers, TIERS), tuple_of(sizes, TIERS));
 }
 
 /* Reading */

@@ -28,7 +28,7 @@ except ImportError:
 
 FAST: Final = _fast is not None  # blocks of the arena are read without asking the rank
 Key = bytes | str
-Found = tuple[int, int, dict[str, int]]  # hits, bytes, hits of each tier
+Found = tuple[int, int, dict[str, int], float]  # hits, bytes, hits of each tier, seconds that loading them takes
 
 _HEADER: Final = 4096
 _LANE: Final = 64
@@ -39,14 +39,18 @@ _OWNER_DIED: Final = 1 << 30
 _ASK: Final = 2  # what is known of a name, beside 0 and 1: the rank must be asked
 _BOUND: Final = 3  # kind of an entry that only the rank can judge
 _ENTRY: Final = struct.Struct("<IHH16sqIIQQQ")
+_LOADS: Final = struct.Struct("<QQ")  # nanoseconds of each load, femtoseconds of each byte
 _TAGS: Final = struct.Struct("<8Q")
+
+
+Probed = tuple[int, int, tuple[int, ...], tuple[int, ...]]  # hits, bytes, and both of each tier
 
 
 class _Reader(Protocol):
     """What the helper's reader has, and the one in Python."""
 
     def contains(self, ns: Key, keys: Sequence[Key], out: Any, /) -> bool: ...
-    def probe(self, ns: Key, keys: Sequence[Key], /) -> tuple[int, int, tuple[int, ...]] | None: ...
+    def probe(self, ns: Key, keys: Sequence[Key], /) -> Probed | None: ...
     def get(self, ns: Key, key: Key, /) -> bytes | None | Literal[False]: ...
     def get_into(self, ns: Key, key: Key, dst: Any, far: bool, /) -> int: ...
     def hold(self, ns: Key, key: Key, /) -> tuple[int, int, int, int, int] | None | Literal[False]: ...
@@ -59,27 +63,27 @@ def open_index(table: int, touches: int, arena: Arena | None) -> Index | None:
     """The index behind these descriptors, which stay the caller's. None where it can not be read."""
     try:
         if _fast is not None:
-            return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _tiers(table), arena)
+            return Index(_fast.Reader(table, touches, arena.address if arena else 0, arena.size if arena else 0, arena), _header(table), arena)
         if platform.machine() in ("x86_64", "AMD64"):
-            return Index(SlowReader(table, touches), _tiers(table))
+            return Index(SlowReader(table, touches), _header(table))
     except (OSError, ValueError):
         pass  # of another version
     return None
 
 
-def _tiers(table: int) -> list[str]:
-    with mmap.mmap(table, _HEADER, mmap.MAP_SHARED, mmap.PROT_READ) as header:
-        return [header[128 + 16 * i : 144 + 16 * i].rstrip(b"\0").decode("utf-8", "replace") for i in range(_TIERS)]
+def _header(table: int) -> mmap.mmap:
+    return mmap.mmap(table, _HEADER, mmap.MAP_SHARED, mmap.PROT_READ)
 
 
 class Index:
     """An index in use. Answers are those that the rank would give at this moment, or that it must be asked."""
 
-    def __init__(self, reader: _Reader, tiers: list[str], arena: Arena | None = None) -> None:
+    def __init__(self, reader: _Reader, header: mmap.mmap, arena: Arena | None = None) -> None:
         self._arena = arena
         self._ahead = arena is None  # whether the arena was mapped ahead
         self._reader = reader
-        self._tiers = tiers
+        self._header = header
+        self._tiers = [header[128 + 16 * i : 144 + 16 * i].rstrip(b"\0").decode("utf-8", "replace") for i in range(_TIERS)]
         self._let_go = reader.let_go
         self._state: LinkState  # whose the holds are, once there are any,
         self._held_in: Arena  # and where
@@ -126,8 +130,16 @@ class Index:
         found = self._reader.probe(ns, keys)
         if found is None:
             return None
-        hits, size, counts = found
-        return hits, size, {name: n for name, n in zip(self._tiers, counts, strict=False) if n}
+        hits, size, counts, sizes = found
+        return hits, size, {name: n for name, n in zip(self._tiers, counts, strict=False) if n}, self._seconds(size, sizes)
+
+    def _seconds(self, size: int, sizes: Sequence[int]) -> float:
+        """How long it takes to load blocks of so many bytes, in all and of each tier, by estimate. 0: not known."""
+        (latency, byte), *below = _LOADS.iter_unpack(self._header[256 : 256 + _TIERS * _LOADS.size])
+        if not size or not latency and not byte:
+            return 0.0
+        slowest = max((each * 1e6 + of * per for of, (each, per) in zip(sizes[1:], below, strict=True) if of), default=0)
+        return float(slowest + size * byte + latency * 1e6) / 1e15
 
     def in_memory(self, tiers: Iterable[str]) -> bool:
         """Whether all of them are the fastest tier, which is memory."""
@@ -164,12 +176,12 @@ class SlowReader:
             self._count(ns, len(keys), int(out.sum()), 0)
         return good
 
-    def probe(self, ns: Key, keys: Sequence[Key]) -> tuple[int, int, tuple[int, ...]] | None:
+    def probe(self, ns: Key, keys: Sequence[Key]) -> Probed | None:
         final = self._words()[2]
         if len(keys) > self.MOST or not self.alive():
             return None
         hits = size = 0
-        tiers = [0] * _TIERS
+        tiers, sizes = [0] * _TIERS, [0] * _TIERS
         for k in keys:
             answer, bytes_of, tier = self._look(ns, k, final)
             if answer == _ASK:
@@ -178,11 +190,12 @@ class SlowReader:
                 break
             hits, size = hits + 1, size + bytes_of
             tiers[tier % _TIERS] += 1
+            sizes[tier % _TIERS] += bytes_of
         if not self._still(final):
             return None
         if keys:
             self._count(ns, min(hits + 1, len(keys)), hits, 0)
-        return hits, size, tuple(tiers)
+        return hits, size, tuple(tiers), tuple(sizes)
 
     def get(self, ns: Key, key: Key) -> None | Literal[False]:
         return None if self._absent(ns, key) else False

@@ -48,6 +48,7 @@ class Probe:
     hits: int = 0
     bytes: int = 0
     tiers: dict[str, int] = field(default_factory=dict)
+    load_seconds: float = field(default=0.0, compare=False)  # that loading all of them takes, by estimate; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def contains(state: LinkState, ns: Word, keys: Keys) -> Op[NDArray[np.bool_]]:
 
 def probe(state: LinkState, ns: Word, keys: Keys) -> Op[Probe]:
     found = yield from _chain(words("CASCADE.PROBE", ns), 2, keys)
-    return Probe(found.hits, found.bytes, found.tiers)
+    return Probe(found.hits, found.bytes, found.tiers, found.load_seconds)
 
 
 def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float | None) -> Op[Advice]:
@@ -151,7 +152,7 @@ def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float | None) 
         if NO_COMMAND not in str(e) and block_seconds is not None:
             raise
     found = yield from probe(state, ns, keys)
-    return Advice(found.hits, found.bytes, found.tiers, found.hits)
+    return Advice(found.hits, found.bytes, found.tiers, found.load_seconds, found.hits)
 
 
 def hint(state: LinkState, ns: Word, keys: Keys, shared: int, due: float | None) -> Op[int]:
@@ -175,7 +176,7 @@ def hint(state: LinkState, ns: Word, keys: Keys, shared: int, due: float | None)
 
 def _chain(prefix: bytes, before: int, keys: Keys) -> Op[Advice]:
     """What is found of a chain, with a command that has so many words before the keys."""
-    hits = size = blocks = us = 0
+    hits = size = blocks = us = load = 0
     tiers: dict[str, int] = {}
     for a, b in batches(keys):
         reply = as_map((yield Request(head(before + b - a) + prefix + keys_bytes(keys[a:b]))))
@@ -184,11 +185,12 @@ def _chain(prefix: bytes, before: int, keys: Keys) -> Op[Advice]:
             blocks, us = blocks + advised, us + integer(reply.get(b"blocks_us", 0))
         hits += some
         size += integer(reply.get(b"bytes"))
+        load += integer(reply.get(b"load_us", 0))
         for tier, n in as_map(reply.get(b"tiers")).items():
             tiers[text(tier)] = tiers.get(text(tier), 0) + integer(n)
         if some < b - a:
             break
-    return Advice(hits, size, tiers, blocks, us / 1e6)
+    return Advice(hits, size, tiers, load / 1e6, blocks, us / 1e6)
 
 
 def get(state: LinkState, ns: Word, key: Word) -> Op[bytes | None]:

@@ -59,7 +59,9 @@ class Answers(OneRank):
     def both(self, keys):
         """Each question asked both ways."""
         self.assertEqual(self.c.contains(self.ns, keys).tolist(), self.asker.contains(self.ns, keys).tolist())
-        self.assertEqual(self.c.probe(self.ns, keys), self.asker.probe(self.ns, keys))
+        known, asked = self.c.probe(self.ns, keys), self.asker.probe(self.ns, keys)
+        self.assertEqual(known, asked)
+        self.assertEqual(known.load_seconds > 0, asked.load_seconds > 0)
 
     def test_without_asking(self):
         """Hits and misses come from shared memory: the rank does not run meanwhile."""
@@ -405,6 +407,24 @@ class Helper(unittest.TestCase):
                         reader(fd)
                     else:
                         self.assertRaises(ValueError, reader, fd)
+
+    def test_how_long_loads_take(self):
+        """By the table of docs/format.md: tiers at the same time, and all bytes from the first one in the end; without that nothing is known."""
+        table = bytearray(4096 + 16 * 64 * 9)
+        struct.pack_into("<8sIIQQ", table, 0, b"CASCIDX1", 2, 16, len(table), 5)
+        for known, sizes, seconds in (
+            (True, (1000, 0, 0), 0.011),
+            (True, (1000, 2000, 500), max(0.1 + 0.02, 0.4 + 0.05) + 0.01 + 0.0035),
+            (True, (0, 2000, 0), 0.1 + 0.02 + 0.01 + 0.002),
+            (True, (0, 0, 0), 0),
+            (False, (1000, 2000, 500), 0),
+        ):
+            for i, line in enumerate([(10_000_000, 10**9), (100_000_000, 10**10), (400_000_000, 10**11)] if known else []):
+                struct.pack_into("<QQ", table, 256 + 16 * i, *line)
+            if not known:
+                table[256:384] = bytes(128)
+            index = index_module.Index(mock.Mock(), index_module._header(self.shared(table)))
+            self.assertAlmostEqual(index._seconds(sum(sizes), [*sizes, 0, 0, 0, 0, 0]), seconds)
 
     @unittest.skipUnless(HELPER, "no C helper")
     def test_the_golden_note(self):
