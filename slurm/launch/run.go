@@ -26,6 +26,7 @@ type Session struct {
 	Signals <-chan os.Signal // are passed on to the engine
 	Ready   time.Duration    // how long the ranks may take to be one cache
 	Grace   time.Duration    // how long the engine may take to end after a signal to do so
+	Notice  time.Duration    // how long before the time limit it gets SIGTERM; 0: what it and the ranks may take to end
 }
 
 // Exit statuses of an engine that could not be started, as shells have them.
@@ -56,6 +57,9 @@ func (p *Plan) Run(ctx context.Context, s Session) (status int, err error) {
 	}
 	// What ends this function must not keep ranks from draining.
 	defer func() { err = errors.Join(err, r.stop(context.WithoutCancel(ctx), progress)) }()
+	within, end := context.WithCancel(ctx)
+	defer end()
+	s.Signals = p.signals(within, s, progress)
 
 	sig, err := p.ready(ctx, r, s, began, progress)
 	if err != nil {

@@ -47,10 +47,10 @@ func (e *Ended) Error() string { return fmt.Sprintf("the engine ended with statu
 // options are the flags.
 type options struct {
 	launch.Request
-	ready, grace time.Duration
-	hostPool     units.Bytes
-	print        bool
-	printEnv     bool
+	ready, grace, notice time.Duration
+	hostPool             units.Bytes
+	print                bool
+	printEnv             bool
 }
 
 // Command returns the verb launch.
@@ -60,7 +60,7 @@ func (t *Tool) Command() *cobra.Command {
 		Use:   "launch [flags] [-- ENGINE ARGUMENT...]",
 		Short: "Start a rank on each node of this Slurm job, run an engine beside them, and drain",
 		Long: "Start a rank on each node of this Slurm job, as a step beside the engine; run the engine once they are one cache,\n" +
-			"with its settings in the environment; then have the ranks drain and end. Signals go to the engine, and the exit\n" +
+			"with its settings in the environment; then have the ranks drain and end, in time before the limit of the job. Signals go to the engine, and the exit\n" +
 			"status is the engine's. Without an engine the ranks run until SIGTERM. Outside Slurm one rank runs on this machine.",
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,6 +79,7 @@ func (t *Tool) Command() *cobra.Command {
 	f.Var(&o.hostPool, "host-pool", "memory of vLLM's primary tier in /dev/shm, in the settings of the engine")
 	cli.DurationVar(f, &o.ready, "ready", 2*time.Minute, "longest wait for the ranks to become one cache")
 	cli.DurationVar(f, &o.grace, "grace", 30*time.Second, "how long the engine may take to end after SIGTERM")
+	cli.DurationVar(f, &o.notice, "notice", 0, "how long before the job's time limit the engine gets SIGTERM (default: --grace, deadline.drain and 20s)")
 	f.BoolVar(&o.print, "print", false, "print how the ranks would be started, and start nothing")
 	f.BoolVar(&o.printEnv, "print-env", false, "print the settings of the engine, and start nothing")
 	return c
@@ -115,7 +116,7 @@ func (t *Tool) launch(cmd *cobra.Command, o options, engine []string) (err error
 	case o.printEnv:
 		return t.printEnv(env)
 	}
-	s := launch.Session{Env: slices.Clone(t.Env), LMCache: lmcache, In: t.In, Out: t.Out, Err: t.Err, Ready: o.ready, Grace: o.grace}
+	s := launch.Session{Env: slices.Clone(t.Env), LMCache: lmcache, In: t.In, Out: t.Out, Err: t.Err, Ready: o.ready, Grace: o.grace, Notice: o.notice}
 	if len(engine) > 0 {
 		s.Engine = engine
 	}

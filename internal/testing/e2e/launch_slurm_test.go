@@ -24,7 +24,13 @@ type batchJob struct {
 // sbatch's. Ranks of several slurmd share a host here: they differ by their numbers.
 func (c cluster) batch(t *testing.T, engine string, env []string, options ...string) *batchJob {
 	t.Helper()
-	b := &batchJob{c: c, place: newPlace(t, "16MiB").withLustre()}
+	return c.batchAt(t, newPlace(t, "16MiB").withLustre(), engine, env, options...)
+}
+
+// batchAt is batch of a job whose campaign is that of a place.
+func (c cluster) batchAt(t *testing.T, at place, engine string, env []string, options ...string) *batchJob {
+	t.Helper()
+	b := &batchJob{c: c, place: at}
 	config := filepath.Join(b.place.dir, "cascade.toml")
 	text := fmt.Sprintf("socket = %q\n[shm]\npath = %q\n[lustre]\nindex = %q\n[peers]\nadvertise = \"127.0.0.1\"\n",
 		filepath.Join(b.place.dir, "r{rank}.sock"), strings.TrimSuffix(b.place.arena, ".arena")+"-{rank}.arena", filepath.Join(b.place.dir, "index"))
@@ -156,6 +162,7 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	c := startCluster(t)
 	t.Run("a replay", func(t *testing.T) { c.launchReplay(t) })
 	t.Run("a signal", func(t *testing.T) { c.launchSignal(t) })
+	t.Run("the time limit", func(t *testing.T) { c.launchLimit(t) })
 	t.Run("mpich", func(t *testing.T) { c.launchMPICH(t) })
 	for name, options := range map[string][]string{
 		"a heterogeneous job": {"--nodes=1", "--mem-per-cpu=50", ":", "--nodes=2"},
@@ -169,14 +176,56 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	}
 }
 
-// launchReplay has a replay as the engine: all that it asks for again comes from its
-// rank, and the job's exit status is the engine's.
-func (c cluster) launchReplay(t *testing.T) {
+const replayTrace = `"$CLI" trace replay --json --trace "$TRACE" --socket "$CASCADE_SOCKET" --block-bytes 4KiB`
+
+// newTrace makes a trace of some conversations.
+func newTrace(t *testing.T) string {
+	t.Helper()
 	trace := filepath.Join(t.TempDir(), "trace.jsonl")
 	if out, err := exec.Command(program("cascade"), "trace", "synth", "--requests", "40", "--output", trace).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	b := c.batch(t, showRing+`"$CLI" trace replay --trace "$TRACE" --socket "$CASCADE_SOCKET" --block-bytes 4KiB && exit 7`, []string{"TRACE=" + trace})
+	return trace
+}
+
+var (
+	hitRatio   = regexp.MustCompile(`"hit_ratio_blocks": ([0-9.e-]+)`)
+	wrongBytes = regexp.MustCompile(`"wrong_bytes": (\d+)`)
+)
+
+// launchLimit has a job come to its time limit, of which no signal gives notice: engine and ranks end in time. The next
+// job of the campaign, on fewer nodes, has what the first one stored.
+func (c cluster) launchLimit(t *testing.T) {
+	env := []string{"TRACE=" + newTrace(t)}
+	engine := `trap 'echo engine ends; exit 3' TERM; ` + replayTrace + `; echo replayed; while :; do sleep 0.1; done`
+	// The signal of the script's own is one that nobody minds.
+	b := c.batch(t, engine, env, "--time=1", "--signal=B:URG@1")
+	if got := b.status(t); got != 3 {
+		t.Errorf("exit status %d, want 3", got)
+	}
+	wantWords(t, b.words(), "before that the engine is asked to end", "replayed", "engine ends", "the ranks drain")
+	if state := b.c.slurm(t, "scontrol", "show", "job", b.id); strings.Contains(state, "TIMEOUT") {
+		t.Errorf("Slurm had to end it: %s", state)
+	}
+	b.cleared(t)
+	again := c.batchAt(t, b.place, replayTrace, env, "--nodes=2")
+	if got := again.status(t); got != 0 {
+		t.Errorf("the next job: exit status %d", got)
+	}
+	found, wrong := hitRatio.FindStringSubmatch(again.words()), wrongBytes.FindStringSubmatch(again.words())
+	if found == nil || wrong == nil || wrong[1] != "0" {
+		t.Fatalf("the next job prints no hit ratio, or finds wrong bytes:\n%s", again.words())
+	}
+	if ratio, err := strconv.ParseFloat(found[1], 64); err != nil || ratio < 0.95 {
+		t.Errorf("of what the first job stored the next finds %s, %v", found[1], err)
+	}
+	again.cleared(t)
+}
+
+// launchReplay has a replay as the engine: all that it asks for again comes from its
+// rank, and the job's exit status is the engine's.
+func (c cluster) launchReplay(t *testing.T) {
+	b := c.batch(t, showRing+replayTrace+` && exit 7`, []string{"TRACE=" + newTrace(t)})
 	if got := b.status(t); got != 7 {
 		t.Errorf("exit status %d, want 7", got)
 	}
