@@ -58,7 +58,7 @@ const (
 	headerName = "INDEX"
 	headerSize = 64
 	magic      = "CASCIDX\n"
-	version    = 6
+	version    = 5
 
 	basePrefix = "base-"
 	viewName   = "view"

@@ -35,10 +35,9 @@ type Segment struct {
 	File        uint64
 }
 
-// supersedes reports whether of two copies of a block, or of one record of a name, that in s counts: merges
-// write to files with higher numbers than all that they read.
-func (s Segment) supersedes(other Segment) bool {
-	return cmp.Or(cmp.Compare(s.File, other.File), cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.Rank, other.Rank)) > 0
+// compare orders segments by age: those of later incarnations are younger.
+func (s Segment) compare(other Segment) int {
+	return cmp.Or(cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.File, other.File), cmp.Compare(s.Rank, other.Rank))
 }
 
 // Place is where a block lies.

@@ -109,7 +109,7 @@ func strangersSegments(t *testing.T, dirs bool, change func(*testing.T, string),
 	s = openStore(t, o)
 	put(t, s, far)
 	closeStore(t, s)
-	for _, path := range []string{segmentPath(2, 1), filepath.Join("rank004-0000000000000009", "agg_rank004_000002.bin")} {
+	for _, path := range []string{segmentPath(2, 0), filepath.Join("rank004-0000000000000009", "agg_rank004_000000.bin")} {
 		if path = filepath.Join(dir, path); dirs {
 			path = filepath.Dir(path)
 		}

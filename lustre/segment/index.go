@@ -3,7 +3,6 @@ package segment
 import (
 	"errors"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -35,7 +34,6 @@ type index struct {
 	arriving map[block.ID]struct{}
 	names    map[nameKey]*nameState
 	files    map[*file]struct{}
-	nextFile uint64              // above the numbers of all files: see FileID.Supersedes
 	opened   map[*file]struct{}  // those with a handle
 	payload  int64               // bytes of the blocks
 	stored   int64               // of their payloads
@@ -89,19 +87,11 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 	return loc, nil
 }
 
-// addFileLocked adds a file, if it is not there.
-func (x *index) addFileLocked(f *file) {
-	x.files[f] = struct{}{}
-	if f.id.Number < math.MaxInt64 { // else no run of ours has made it
-		x.nextFile = max(x.nextFile, f.id.Number+1)
-	}
-}
-
 // indexLocked adds a block, and reports whether it did: the first copy stays, or of two
-// in this run's files the one that supersedes the other, as the indexer has it.
+// in this run's files the one in the younger, as the indexer has it.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if old := x.blocks[info.ID]; old != nil {
-		if x.indexer == nil || !f.own || !old.file.own || !f.id.Supersedes(old.file.id) {
+		if x.indexer == nil || !f.own || !old.file.own || old.file.id.CompareAge(f.id) >= 0 {
 			return false
 		}
 		x.forgetLocked(old)
@@ -130,8 +120,8 @@ func (x *index) forgetLocked(loc *location) {
 }
 
 // noteLocked accounts for a record that lies, or may lie, in f, and reports
-// whether it is the newest of its name so far: of two copies the one that supersedes the other,
-// as the indexer has it. One that does not count leaves another what it was, whose file must stay.
+// whether it is the newest of its name so far: of two copies that in the younger file, as
+// the indexer has it. One that does not count leaves another what it was, whose file must stay.
 func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	k := nameKey{r.Name.Namespace, r.Name.Key}
 	st := x.names[k]
@@ -143,7 +133,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	f.spill.noteSeq(r)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
-	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.Supersedes(f.id)) {
+	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {
 		return false
 	}
 	st.elsewhere = st.elsewhere && r.Name.Seq == st.seq

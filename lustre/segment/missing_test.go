@@ -45,8 +45,8 @@ func TestMissing(t *testing.T) {
 			}
 			return nil
 		}, 4},
-		"a sealed segment": {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000001.bin")) }, 2},
-		"the current one":  {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000002.bin")) }, 2},
+		"a sealed segment": {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000000.bin")) }, 2},
+		"the current one":  {func(_, own string) error { return os.Remove(filepath.Join(own, "agg_rank003_000001.bin")) }, 2},
 		"one taken over":   {func(dir, _ string) error { return os.Remove(filepath.Join(dir, segmentPath(1, 0))) }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -190,11 +190,11 @@ func sealAndRecovery(t *testing.T) {
 		t.Errorf("%d reads to recover a sealed segment, want header, trailer and footer", n)
 	}
 	put(t, s, testItem(100, 9000))
-	torn := append(readFile(t, dir, segmentPath(2, 1)), readFile(t, dir, segmentPath(2, 1))[format.PageSize:3*format.PageSize]...)
-	writeFile(t, torn, dir, segmentPath(2, 1))
+	torn := append(readFile(t, dir, segmentPath(2, 0)), readFile(t, dir, segmentPath(2, 0))[format.PageSize:3*format.PageSize]...)
+	writeFile(t, torn, dir, segmentPath(2, 0))
 	s = openStore(t, testOptions(dir, 3))
 	wantBytes(t, s, testItem(100, 9000), testItem(49, 9000))
-	if !bytes.Equal(readFile(t, dir, segmentPath(2, 1)), torn) {
+	if !bytes.Equal(readFile(t, dir, segmentPath(2, 0)), torn) {
 		t.Error("recovery changed the file")
 	}
 }

@@ -126,7 +126,7 @@ func (r *recovery) adoptLeftover(path string, one tiers.Part) {
 	f.id.Incarnation = one.Incarnation
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addFileLocked(f)
+	s.files[f] = struct{}{}
 }
 
 // load reads one segment into the index. It returns nil when that was left out.
@@ -183,7 +183,7 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	s.indexRead(f, sc, entries)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.addFileLocked(f)
+	s.files[f] = struct{}{}
 	f.size = sc.Size
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
 	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer

@@ -189,7 +189,7 @@ func (r *recovery) addSpilled(path string, id format.FileID) bool {
 	f.spill = spillState{taken: 1, frames: 1, out: true, has: has, stored: min(has.Payload, has.Size)}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.addFileLocked(f)
+	x.files[f] = struct{}{}
 	return true
 }
 

@@ -44,8 +44,9 @@ type Store struct {
 	arrived chan struct{} // capacity 1: something late has ended
 
 	*index
-	idle    *sync.Cond // with index.mu: pins or jobs went down
-	current *file      // takes frames; nil: the next one makes a file
+	idle     *sync.Cond // with index.mu: pins or jobs went down
+	current  *file      // takes frames; nil: the next one makes a file
+	nextFile uint64
 	pendingNames
 	pins, jobs int
 	reclaiming bool
@@ -201,7 +202,8 @@ func (s *Store) newFileLocked() *file {
 	f := newFile(true)
 	f.poisonings = &s.faults.poisoned
 	f.id = format.FileID{Rank: s.opt.Rank, Number: s.nextFile}
-	s.addFileLocked(f)
+	s.nextFile++
+	s.files[f] = struct{}{}
 	return f
 }
 

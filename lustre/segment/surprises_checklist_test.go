@@ -350,14 +350,14 @@ func removeFails(t *testing.T) {
 	}
 	settleDown(s)
 	put(t, s, testItem(2, 9000))
-	wantFiles(t, dir, segmentPath(1, 0), segmentPath(2, 1))
+	wantFiles(t, dir, segmentPath(1, 0), segmentPath(2, 0))
 	closeStore(t, s)
 	s = openStore(t, testOptions(dir, 3))
 	if err := s.Evict(testItem(1, 9000).Info.ID); err != nil {
 		t.Fatal(err)
 	}
 	settleDown(s)
-	wantFiles(t, dir, segmentPath(2, 1))
+	wantFiles(t, dir, segmentPath(2, 0))
 }
 
 // hangingPut puts a block, the write of which hangs when Put returns.

@@ -49,9 +49,9 @@ func TestVersion1(t *testing.T) {
 			}
 			settleDown(s)
 			wantBytes(t, s, items[:2]...)
-			wantFiles(t, dir, segmentPath(0xabcdf0, 1))
+			wantFiles(t, dir, segmentPath(0xabcdf0, 0))
 			closeStore(t, s)
-			if v := versionOf(t, readFile(t, dir, segmentPath(0xabcdf0, 1))); v != format.Version {
+			if v := versionOf(t, readFile(t, dir, segmentPath(0xabcdf0, 0))); v != format.Version {
 				t.Errorf("merged into version %d", v)
 			}
 		})

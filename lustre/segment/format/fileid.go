@@ -16,16 +16,9 @@ type FileID struct {
 	Number      uint64
 }
 
-// CompareAge orders files by when their runs began, and those of a run by when they were begun, the oldest first.
+// CompareAge orders files, the oldest first, as the index does (docs/format.md, "stale").
 func (id FileID) CompareAge(of FileID) int {
 	return cmp.Or(cmp.Compare(id.Incarnation, of.Incarnation), cmp.Compare(id.Number, of.Number), cmp.Compare(id.Rank, of.Rank))
-}
-
-// Supersedes reports whether of two copies of a block, or of one record, that in id counts, and not that in of: the
-// index goes by the same order (docs/format.md, "stale"). A merge writes to a file with a number above those of all
-// files that it knows, so that its copies supersede what they are copies of, whichever run that is from.
-func (id FileID) Supersedes(of FileID) bool {
-	return cmp.Or(cmp.Compare(id.Number, of.Number), cmp.Compare(id.Incarnation, of.Incarnation), cmp.Compare(id.Rank, of.Rank)) > 0
 }
 
 // Part returns the run in whose directory the file lies.
