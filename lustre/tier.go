@@ -32,6 +32,7 @@ type Tier struct {
 	*segment.Store
 	catalogue *catalogue.Catalogue // nil: none
 	layout    segment.Layouter     // nil: none
+	rank      uint32
 }
 
 var _ tiers.Files = (*Tier)(nil)
@@ -43,7 +44,7 @@ func Open(o Options) (*Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tier{Store: s, layout: o.Layout}, nil
+	return &Tier{Store: s, layout: o.Layout, rank: o.Rank}, nil
 }
 
 // OpenCatalogue gives the tier a catalogue over o.Dir, which must lie on
@@ -51,6 +52,7 @@ func Open(o Options) (*Tier, error) {
 // have been opened with OwnOnly and Catalogued. The tier closes it. Errors:
 // tiers.ErrUnavailable; the tier works without one.
 func (t *Tier) OpenCatalogue(o IndexOptions) error {
+	o.Rank = t.rank
 	c, err := catalogue.Open(catalogue.Options{Store: t.Store, Index: o})
 	if err != nil {
 		// Without one, what others left is adopted, and the store has it in memory.

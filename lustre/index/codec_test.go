@@ -83,8 +83,8 @@ func TestGoldenBytes(t *testing.T) {
 			"101112131415161718191a1b1c1d1e1f" + "00d2496b0000000005000000" + "07000000" + "04030201efbeadde0180800880808001e80744332211"},
 		"dropped":  {appendNameRecord(nil, dropped), "0800101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
 		"outlived": {appendNameRecord(nil, outlived), "0806101112131415161718191a1b1c1d1e1f" + "060000000a00000000000000" + "00000000000000000000000000000000"},
-		"header": {encodeHeader(header), "434153434944580a" + "05000000" + "00000000" + "0300000000000000" +
-			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "c8091d92"},
+		"header": {encodeHeader(header), "434153434944580a" + "06000000" + "00000000" + "0300000000000000" +
+			"cccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccccc" + "00000000" + "c762427b"},
 		"namespace":  {func() []byte { n := NamespaceOf("ns"); return n[:] }(), "7bfba6e0021f1fd1183dfefe60216f13"},
 		"hashed key": {func() []byte { k := NamespaceOf("ns").Key("key"); return k[:] }(), "79448d5fa1bfc1577e77f085e4f3cbd2"},
 	} {

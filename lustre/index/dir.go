@@ -58,7 +58,7 @@ const (
 	headerName = "INDEX"
 	headerSize = 64
 	magic      = "CASCIDX\n"
-	version    = 5
+	version    = 6
 
 	basePrefix = "base-"
 	viewName   = "view"

@@ -178,7 +178,7 @@ func (e *engine) guard(r *reader, fn func(r *reader) error) (err error) {
 
 // PutBatch adds entries that are durable in their segment. Either all of them
 // count afterwards or none. It replaces the places of blocks unless the index
-// has one in a younger segment, and the records of names unless it has one
+// has one in a segment that supersedes this one, and the records of names unless it has one
 // with a higher Seq. After ctx ended the batch may still be put. Errors:
 // ErrBadItem, ErrBroken, ErrClosed, the context's.
 func (x *Index) PutBatch(ctx context.Context, b Batch) error {

@@ -63,7 +63,7 @@ func (m *model) putAll(all []Batch) {
 		m.marks[b.Segment] = max(m.marks[b.Segment], b.Mark)
 		for _, it := range b.Blocks {
 			cur := m.blocks[it.Info.ID]
-			if m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.compare(b.Segment) > 0 {
+			if m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.supersedes(b.Segment, 0) {
 				continue
 			}
 			it.Place.Segment = b.Segment
@@ -89,7 +89,7 @@ func (m *model) putAll(all []Batch) {
 				return n.Expires.Unix() + 1
 			}
 			n.Outlived = cur.Outlived || cur.Seq > n.Seq && ends(n.Name) > ends(cur.Name) || cur.Seq <= n.Seq && ends(cur.Name) > ends(n.Name)
-			if cur.Seq > n.Seq || cur.Seq == n.Seq && !n.Dropped && (cur.Dropped || cur.segment.compare(n.segment) > 0) {
+			if cur.Seq > n.Seq || cur.Seq == n.Seq && !n.Dropped && (cur.Dropped || cur.segment.supersedes(n.segment, 0)) {
 				cur.Hides, cur.Outlived = n.Hides, n.Outlived
 				m.names[n.Key] = cur
 				continue

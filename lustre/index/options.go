@@ -11,6 +11,7 @@ import (
 type Options struct {
 	Dir      string // on node-local storage; made, with its parents, if it is not there
 	Campaign string // whose segments these are: an index of another campaign is emptied
+	Rank     uint32 // whose index it is: of two copies of something that rank's own counts. It stays the same for a Dir
 
 	// CacheBytes bounds what is kept in memory, write buffers included, default
 	// 128 MiB: beside those the filters and index blocks of some ten million

@@ -260,8 +260,8 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 		row.blocks++
 		row.bytes += uint64(b.Info.Size)
 	}
-	if cur.exists && p.younger(cur.rec.place.segment, number) {
-		return cur, nil // the older copy is merged away first
+	if cur.exists && p.supersedes(cur.rec.place.segment, number) {
+		return cur, nil // the other copy is merged away first
 	}
 	at := b.Place
 	cur.rec.place = place{
@@ -273,9 +273,9 @@ func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
 	return cur, nil
 }
 
-// younger reports whether one segment was begun after another.
-func (p *planner) younger(a, b uint32) bool {
-	return p.engine.segments.row(a).segment.compare(p.engine.segments.row(b).segment) > 0
+// supersedes is that of two segments.
+func (p *planner) supersedes(a, b uint32) bool {
+	return p.engine.segments.row(a).segment.supersedes(p.engine.segments.row(b).segment, p.engine.opt.Rank)
 }
 
 // block returns what there is of a block, as of this batch.
@@ -394,11 +394,11 @@ func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
 
 // count accounts for a name in the rows of its segment and of the one whose record
 // it replaces, and reports whether it is older than what is there. Of two copies of one
-// record that in the younger segment counts, as of a block.
+// record that in the segment that supersedes the other counts, as of a block.
 func (p *planner) count(q *queued, cur *named) (older bool) {
 	counted := cur.exists && cur.rec.flags&flagDropped == 0
 	copied := cur.exists && cur.rec.seq == q.name.Seq && !q.name.Dropped
-	older = cur.exists && cur.rec.seq > q.name.Seq || copied && (!counted || p.younger(cur.rec.segment, q.segment))
+	older = cur.exists && cur.rec.seq > q.name.Seq || copied && (!counted || p.supersedes(cur.rec.segment, q.segment))
 	if !q.name.Dropped {
 		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
 			return false // the same record again

@@ -35,9 +35,13 @@ type Segment struct {
 	File        uint64
 }
 
-// compare orders segments by age: those of later incarnations are younger.
-func (s Segment) compare(other Segment) int {
-	return cmp.Or(cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.File, other.File), cmp.Compare(s.Rank, other.Rank))
+// supersedes reports whether of two copies of a block, or of one record of a name, that in s counts for a
+// rank: its own come first, then those of runs that began later.
+func (s Segment) supersedes(other Segment, rank uint32) bool {
+	if own := s.Rank == rank; own != (other.Rank == rank) {
+		return own
+	}
+	return cmp.Or(cmp.Compare(s.Incarnation, other.Incarnation), cmp.Compare(s.File, other.File), cmp.Compare(s.Rank, other.Rank)) > 0
 }
 
 // Place is where a block lies.

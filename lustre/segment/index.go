@@ -20,6 +20,7 @@ import (
 // and the files that these lie in.
 type index struct {
 	guard      *trust.Guard
+	rank       uint32
 	catalogued bool    // see Options.Catalogued
 	emptied    func()  // called with mu held when a file may hold nothing any more
 	indexer    Indexer // nil: nothing is spilled
@@ -44,9 +45,9 @@ type index struct {
 	judged   bool                // Hides was called
 }
 
-func newIndex(guard *trust.Guard, catalogued bool, emptied func()) *index {
+func newIndex(guard *trust.Guard, rank uint32, catalogued bool, emptied func()) *index {
 	return &index{
-		guard: guard, catalogued: catalogued, emptied: emptied,
+		guard: guard, rank: rank, catalogued: catalogued, emptied: emptied,
 		blocks: map[block.ID]*location{}, arriving: map[block.ID]struct{}{}, names: map[nameKey]*nameState{},
 		files: map[*file]struct{}{}, opened: map[*file]struct{}{}, late: map[string]struct{}{},
 	}
@@ -88,10 +89,10 @@ func (x *index) findLocked(id block.ID) (*location, error) {
 }
 
 // indexLocked adds a block, and reports whether it did: the first copy stays, or of two
-// in this run's files the one in the younger, as the indexer has it.
+// in this run's files the one that supersedes the other, as the indexer has it.
 func (x *index) indexLocked(f *file, info block.Info, as format.Payload, off int64) bool {
 	if old := x.blocks[info.ID]; old != nil {
-		if x.indexer == nil || !f.own || !old.file.own || old.file.id.CompareAge(f.id) >= 0 {
+		if x.indexer == nil || !f.own || !old.file.own || !f.id.Supersedes(old.file.id, x.rank) {
 			return false
 		}
 		x.forgetLocked(old)
@@ -120,8 +121,8 @@ func (x *index) forgetLocked(loc *location) {
 }
 
 // noteLocked accounts for a record that lies, or may lie, in f, and reports
-// whether it is the newest of its name so far: of two copies that in the younger file, as
-// the indexer has it. One that does not count leaves another what it was, whose file must stay.
+// whether it is the newest of its name so far: of two copies the one that supersedes the other,
+// as the indexer has it. One that does not count leaves another what it was, whose file must stay.
 func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	k := nameKey{r.Name.Namespace, r.Name.Key}
 	st := x.names[k]
@@ -133,7 +134,7 @@ func (x *index) noteLocked(f *file, r format.Record, counts bool) bool {
 	f.spill.noteSeq(r)
 	st.hides = st.hides || r.Hides
 	f.recs = append(f.recs, st)
-	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.CompareAge(f.id) > 0) {
+	if r.Name.Seq < st.seq || r.Name.Seq == st.seq && st.file != nil && (!counts || st.dropped && !r.Dropped || st.dropped == r.Dropped && st.file.id.Supersedes(f.id, x.rank)) {
 		return false
 	}
 	st.elsewhere = st.elsewhere && r.Name.Seq == st.seq

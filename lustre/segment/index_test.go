@@ -11,7 +11,7 @@ import (
 // TestIndexKeeps: a file without blocks stays for as long as what it says of names
 // counts: a name of a block, or a withdrawal that hides an older record.
 func TestIndexKeeps(t *testing.T) {
-	x := newIndex(trust.None("/dir"), false, func() {})
+	x := newIndex(trust.None("/dir"), 0, false, func() {})
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	add := func() *file {

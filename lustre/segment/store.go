@@ -79,7 +79,7 @@ func Open(o Options) (*Store, error) {
 		pendingNames: pendingNames{loads: map[*load]struct{}{}}, advice: advice{to: o.Advice}, arrived: make(chan struct{}, 1),
 		room: space.New(space.Options{FS: watch, Dir: o.Dir, Segment: o.SegmentBytes, RetryFull: o.RetryFull, Now: o.Now}),
 	}
-	s.index = newIndex(access.guard, o.Catalogued, s.reclaimSoonLocked)
+	s.index = newIndex(access.guard, o.Rank, o.Catalogued, s.reclaimSoonLocked)
 	s.maxFiles, s.small = o.MaxFiles, o.SegmentBytes/2
 	s.idle = sync.NewCond(&s.mu)
 	s.lease = lease.New(leaseOptions(s))

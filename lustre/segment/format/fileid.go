@@ -16,9 +16,19 @@ type FileID struct {
 	Number      uint64
 }
 
-// CompareAge orders files, the oldest first, as the index does (docs/format.md, "stale").
+// CompareAge orders files by when their runs began, and those of a run by when they were begun, the oldest first.
 func (id FileID) CompareAge(of FileID) int {
 	return cmp.Or(cmp.Compare(id.Incarnation, of.Incarnation), cmp.Compare(id.Number, of.Number), cmp.Compare(id.Rank, of.Rank))
+}
+
+// Supersedes reports whether of two copies of a block, or of one record, a rank goes by that in id, and not that
+// in of: as its index does (docs/format.md, "stale"). A rank's own files come first: what it writes, merges of what it
+// inherited among it, counts for it, whenever the other run began.
+func (id FileID) Supersedes(of FileID, rank uint32) bool {
+	if own := id.Rank == rank; own != (of.Rank == rank) {
+		return own
+	}
+	return id.CompareAge(of) > 0
 }
 
 // Part returns the run in whose directory the file lies.
