@@ -89,7 +89,7 @@ func (m *model) putAll(all []Batch) {
 				return n.Expires.Unix() + 1
 			}
 			n.Outlived = cur.Outlived || cur.Seq > n.Seq && ends(n.Name) > ends(cur.Name) || cur.Seq <= n.Seq && ends(cur.Name) > ends(n.Name)
-			if cur.Seq > n.Seq || cur.Seq == n.Seq && !n.Dropped && (cur.Dropped || cur.segment.supersedes(n.segment, 0)) {
+			if cur.Seq > n.Seq || cur.Seq == n.Seq && (cur.Dropped && !n.Dropped || cur.Dropped == n.Dropped && cur.segment.supersedes(n.segment, 0)) {
 				cur.Hides, cur.Outlived = n.Hides, n.Outlived
 				m.names[n.Key] = cur
 				continue

@@ -195,3 +195,27 @@ func TestStrays(t *testing.T) {
 		t.Errorf("of a block that moved alone: %+v, %v", all, err)
 	}
 }
+
+// TestWithdrawalReadAgain: a withdrawal that a merge has moved is read again where it was, after a crash, and then that file
+// goes: the copy in the file of the merge still counts, with what it hides.
+func TestWithdrawalReadAgain(t *testing.T) {
+	x := open(t, memOptions())
+	n := NamespaceOf("ns").Name(block.Sum(block.Bits128, []byte("x")), block.Name{Namespace: "ns", Key: "k", Seq: 5})
+	drop := Name{Key: n.Key, Seq: 9, Dropped: true}
+	was, merged := Segment{Incarnation: 3, File: 6}, Segment{Incarnation: 4, File: 9}
+	for _, b := range []Batch{
+		{Segment: Segment{Rank: 2, Incarnation: 7}, Names: []Name{n}},
+		{Segment: was, Names: []Name{drop}}, {Segment: merged, Names: []Name{drop}}, {Segment: was, Names: []Name{drop}},
+	} {
+		if err := x.PutBatch(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := x.DeleteSegment(t.Context(), was); err != nil {
+		t.Fatal(err)
+	}
+	e := make([]Entry, 1)
+	if _, err := x.PeekBatch([]Key{n.Key}, e); err != nil || e[0].Segment != merged || !e[0].Name.Hides || !e[0].Name.Dropped {
+		t.Errorf("%+v, %v", e[0], err)
+	}
+}

@@ -397,8 +397,10 @@ func (p *planner) replaced(q *queued, cur *named) (flags uint16) {
 // record that in the segment that supersedes the other counts, as of a block.
 func (p *planner) count(q *queued, cur *named) (older bool) {
 	counted := cur.exists && cur.rec.flags&flagDropped == 0
-	copied := cur.exists && cur.rec.seq == q.name.Seq && !q.name.Dropped
-	older = cur.exists && cur.rec.seq > q.name.Seq || copied && (!counted || p.supersedes(cur.rec.segment, q.segment))
+	older = cur.exists && cur.rec.seq > q.name.Seq
+	if cur.exists && cur.rec.seq == q.name.Seq { // of a record and a withdrawal that counts
+		older = !counted && !q.name.Dropped || counted != q.name.Dropped && p.supersedes(cur.rec.segment, q.segment)
+	}
 	if !q.name.Dropped {
 		if counted && cur.rec.segment == q.segment && cur.rec.seq == q.name.Seq {
 			return false // the same record again
