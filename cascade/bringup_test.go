@@ -448,3 +448,47 @@ func TestCloseDuringFetches(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 }
+
+// TestResidentBesidePlainGets: who needs a place in memory gets one, though others fetch the same block again and again who
+// can do without while all of memory is held.
+func TestResidentBesidePlainGets(t *testing.T) {
+	r := newColdRig(t, 1<<20, []int{20}, 16<<20, Limits{RoomDeadline: patient, FetchDeadline: 2 * patient})
+	views, err := r.GetBatch(r.ctx, "ns", r.keys[:19])
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for range 4 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if v, err := r.Get(r.ctx, "ns", r.keys[19]); err == nil {
+					v.Release()
+				}
+			}
+		})
+	}
+	got := make(chan *View, 1)
+	go func() {
+		views, _ := r.GetBatch(r.ctx, "ns", r.keys[19:], Resident)
+		got <- views[0]
+	}()
+	select {
+	case v := <-got:
+		t.Errorf("while all is held: a place, or a miss: %v", v)
+		got <- v
+	case <-time.After(200 * time.Millisecond):
+	}
+	for i, v := range views {
+		r.check(i, v)
+	}
+	r.check(19, <-got)
+	close(stop)
+	others.Wait()
+	r.quiet()
+}

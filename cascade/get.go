@@ -61,6 +61,7 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...G
 type getting struct {
 	verify bool           // memory hits are checked
 	price  eviction.Price // CopyOnly: all has to have a place in memory, and what only others have too
+	joined *bool          // if not nil, set where a fetch is joined that was begun for less
 }
 
 func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
@@ -69,7 +70,7 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 		s.count(ns, views)
 		return views, nil
 	}
-	waits, missing, err := s.pinResident(ns, keys, views, how.price)
+	waits, missing, err := s.pinResident(ns, keys, views, how)
 	if err != nil {
 		return views, err
 	}
@@ -114,7 +115,7 @@ func (s *Store) awaitAll(ctx context.Context, waits []wait, views []*View) {
 // pinResident pins all that is in memory, starts to fetch what is in the cold
 // tier, and passes the request to the policies. missing are the keys to be
 // looked for elsewhere.
-func (s *Store) pinResident(ns string, keys []string, views []*View, price eviction.Price) (waits []wait, missing []int, err error) {
+func (s *Store) pinResident(ns string, keys []string, views []*View, how getting) (waits []wait, missing []int, err error) {
 	s.state.Mu.Lock()
 	defer s.state.Mu.Unlock()
 	if err := s.state.CheckOpenLocked(); err != nil {
@@ -144,7 +145,10 @@ func (s *Store) pinResident(ns string, keys []string, views []*View, price evict
 		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, n, price, &fresh); f != nil {
+		if f := s.load.JoinColdLocked(b, n, how.price, &fresh); f != nil {
+			if how.joined != nil && f.Price() < how.price {
+				*how.joined = true
+			}
 			waits = append(waits, wait{i, f})
 		} else {
 			s.state.Count.Losses.Add(residency.StepPin, "unavailable", 1)

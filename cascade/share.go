@@ -3,6 +3,7 @@ package cascade
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
@@ -62,36 +63,29 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 
 // getResident is GetBatch with Resident.
 func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*View, error) {
-	how := getting{price: eviction.CopyOnly}
+	joined := false
+	how := getting{price: eviction.CopyOnly, joined: &joined}
+	within, cancel := context.WithTimeout(ctx, s.state.Limits.Load().RoomDeadline)
+	defer cancel()
 	views, err := s.get(ctx, ns, keys, how)
 	if err != nil {
 		return nil, err
 	}
-	again, at := dropPrivate(keys, views) // of fetches that were begun without a place
-	if len(again) == 0 {
-		return views, nil
-	}
-	more, err := s.get(ctx, ns, again, how)
-	if err != nil {
-		return views, nil // closed meanwhile: these are misses
-	}
-	dropPrivate(again, more)
-	for j, v := range more {
-		views[at[j]] = v
-	}
-	return views, nil
-}
-
-// dropPrivate gives back views that are in no memory tier, and lists their keys
-// and places.
-func dropPrivate(keys []string, views []*View) (dropped []string, at []int) {
-	for i, v := range views {
-		if v != nil && !v.Resident() {
-			v.Release()
-			views[i], dropped, at = nil, append(dropped, keys[i]), append(at, i)
+	// What others began to fetch, who can do without a place, has none; the next fetch may be this request's.
+	for wait := time.Duration(0); ; wait = 2*wait + time.Millisecond {
+		again, at := residency.DropPrivate(keys, views)
+		if len(again) == 0 || wait > 0 && !joined || residency.Sleep(within, wait) != nil {
+			return views, nil
+		}
+		joined = false
+		more, err := s.get(within, ns, again, how)
+		if err != nil {
+			return views, nil // closed meanwhile: these are misses
+		}
+		for j, v := range more {
+			views[at[j]] = v
 		}
 	}
-	return dropped, at
 }
 
 // Keep marks a stage as held for as long as a client likes; as View.Keep.

@@ -87,6 +87,9 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, n *names.Name, most evictio
 	return f
 }
 
+// Price is what f may give up for its block's place in memory.
+func (f *Fetch) Price() eviction.Price { return f.price }
+
 // Await returns the caller's view of a joined fetch, or nil: a miss. ctx has an
 // end.
 func (ld *Loader) Await(ctx context.Context, f *Fetch) *residency.View {

@@ -60,7 +60,7 @@ func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) erro
 	case wait > most:
 		return ErrOverBudget
 	}
-	err := sleep(ctx, wait)
+	err := Sleep(ctx, wait)
 	if err != nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -83,8 +83,8 @@ func (f *Flow) Owes() bool {
 	return f.mu.bucket.Repaid(f.state.Now(), f.Rate()) > 0
 }
 
-// sleep waits for d, or the end of ctx, whose error it returns.
-func sleep(ctx context.Context, d time.Duration) error {
+// Sleep waits for d, or the end of ctx, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

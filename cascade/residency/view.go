@@ -292,3 +292,15 @@ func FileOf(m *Level, at interface{ Offset() int64 }) (fd int, offset int64, ok 
 	}
 	return fd, at.Offset(), true
 }
+
+// DropPrivate gives back views that are in no memory tier, and lists their keys
+// and places.
+func DropPrivate(keys []string, views []*View) (dropped []string, at []int) {
+	for i, v := range views {
+		if v != nil && !v.Resident() {
+			v.Release()
+			views[i], dropped, at = nil, append(dropped, keys[i]), append(at, i)
+		}
+	}
+	return dropped, at
+}
