@@ -59,7 +59,7 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 	status := exitOK
 	p, check := program.Started(args)
 	p.Signals = program.Signals{Stop: earlysignal.Stop, Resume: earlysignal.Resume, Ending: earlysignal.Ending}
-	command := newCommand(func(s config.Sources) {
+	command := newCommand(func(s config.Sources, rescues bool) {
 		s.Env = launched(env)
 		if check {
 			earlysignal.Stop()
@@ -69,7 +69,7 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 		if p.Ends {
 			earlysignal.Enqueue(syscall.SIGTERM)
 		}
-		status = run(context.Background(), s, p, earlysignal.Signals, stderr)
+		status = run(context.Background(), s, p, rescues, earlysignal.Signals, stderr)
 	})
 	command.SetArgs(p.Args)
 	command.SetOut(stdout)
@@ -97,7 +97,8 @@ func checkHandover(s config.Sources, stdout, stderr io.Writer) int {
 
 // newCommand describes the command line and calls start with the sources it
 // names, without the environment.
-func newCommand(start func(config.Sources)) *cobra.Command {
+func newCommand(start func(s config.Sources, rescues bool)) *cobra.Command {
+	rescues := false
 	s := config.Sources{SystemDir: config.SystemDir, Flags: map[string]string{}}
 	command := &cobra.Command{
 		Use:   "cascaded",
@@ -108,11 +109,12 @@ func newCommand(start func(config.Sources)) *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Run:           func(*cobra.Command, []string) { start(s) },
+		Run:           func(*cobra.Command, []string) { start(s, rescues) },
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&s.File, "config", "", "configuration file, read after those of "+config.SystemDir)
+	flags.BoolVar(&rescues, "rescue", false, "write to lustre what a killed rank of this configuration left in its arena, alone, and exit")
 	defaults := config.Default()
 	for _, k := range config.Keys() {
 		f := flags.VarPF(&keyFlag{key: k, text: k.Text(&defaults), set: s.Flags}, k.Flag(), "", k.Help)

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 
 func TestCommandLine(t *testing.T) {
 	var got config.Sources
-	command := newCommand(func(s config.Sources) { got = s })
+	command := newCommand(func(s config.Sources, _ bool) { got = s })
 	command.SetArgs([]string{"--socket", "/tmp/s", "--listen=127.0.0.1:7000", "--shm-bytes", "4GiB", "--lustre-dir", "/l",
 		"--rank", "2", "--policy", "lru", "--verify-reads", "--config", "/c.toml"})
 	if err := command.Execute(); err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,19 +22,27 @@ import (
 // for a file system that does not answer.
 const openTimeout = 5 * time.Second
 
-// run lives as long as the rank and returns the exit status.
-func run(ctx context.Context, s config.Sources, p program.Program, signals <-chan os.Signal, stderr io.Writer) int {
+// run lives as long as the rank and returns the exit status. With rescues the rank is one, alone, that takes over an
+// arena, if there is one, drains, and ends.
+func run(ctx context.Context, s config.Sources, p program.Program, rescues bool, signals <-chan os.Signal, stderr io.Writer) int {
 	loaded, password, err := rank.Load(s)
 	if err != nil {
 		fmt.Fprintf(stderr, "cascaded: %v\n", strings.ReplaceAll(err.Error(), "\n", "\ncascaded: "))
 		return exitUsage
+	}
+	if rescues {
+		if _, err := os.Stat(loaded.Shm.Path); errors.Is(err, os.ErrNotExist) {
+			fmt.Fprintf(stderr, "cascaded: nothing is left at %s\n", loaded.Shm.Path)
+			return exitOK
+		}
+		loaded.Peers = config.Default().Peers
 	}
 	level := new(slog.LevelVar)
 	level.Set(levelOf(loaded.Log.Level))
 	log := newLogger(loaded.Config, level, stderr)
 	logStart(log, loaded)
 	o := rank.RunOptions{
-		Sources: s, Loaded: loaded, Password: password, Signals: signals, Log: log,
+		Sources: s, Loaded: loaded, Password: password, Signals: signals, Log: log, Rescue: rescues,
 		Reloaded: func(l *config.Loaded) { level.Set(levelOf(l.Log.Level)) },
 		Open: func(ctx context.Context, c config.Config, password string) (rank.Running, error) {
 			return open(ctx, rank.Options{Config: c, Password: password, Program: p, Log: log})

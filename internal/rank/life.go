@@ -32,6 +32,10 @@ type RunOptions struct {
 	Open        func(ctx context.Context, c config.Config, password string) (Running, error)
 	OpenTimeout time.Duration
 
+	// Rescue ends the rank, with a drain, as soon as it is open: what a killed one left is
+	// in lustre then.
+	Rescue bool
+
 	// Signals has SIGHUP, which reloads the configuration, and signals to end.
 	Signals <-chan os.Signal
 
@@ -66,6 +70,9 @@ func Run(ctx context.Context, o RunOptions) error {
 	r, err := l.open(ctx, cancel)
 	if r == nil {
 		return err
+	}
+	if l.Rescue {
+		return l.drain(r)
 	}
 	return l.serve(ctx, r)
 }

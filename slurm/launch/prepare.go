@@ -42,6 +42,8 @@ type Plan struct {
 	Dir     string         // is made for the job, and removed
 	Log     string
 	Name    string // of the step
+
+	rank []string // the command of one rank, without what differs among them
 }
 
 // jobSocket is where ranks of a job listen unless the configuration names another
@@ -155,6 +157,10 @@ func (p *Plan) secretFile() string { return filepath.Join(p.Dir, "secret") }
 // LMCacheFile is where Run leaves the configuration of an LMCache.
 func (p *Plan) LMCacheFile() string { return filepath.Join(p.Dir, "lmcache.yaml") }
 
+// stepFlags are those of each step: one task on each node, beside what runs there.
+var stepFlags = []string{"--ntasks-per-node=1", "--distribution=block", "--mem=0", "--cpu-bind=none", "--no-kill", "--kill-on-bad-exit=0", "--wait=0",
+	"--export=ALL", "--input=none", "--label"}
+
 // srun makes the command of a step with one rank on each node. What it sets goes
 // before what the batch script's own options left in the environment.
 func (p *Plan) srun(ctx context.Context, rank []string) error {
@@ -169,8 +175,8 @@ func (p *Plan) srun(ctx context.Context, rank []string) error {
 		n := strconv.Itoa(len(p.Place.Nodes))
 		command = append(command, "--nodes="+n, "--ntasks="+n, "--nodelist="+list(p.Place.Nodes))
 	}
-	command = append(command, "--ntasks-per-node=1", "--distribution=block", "--mem=0", "--cpu-bind=none", "--mpi="+p.MPI,
-		"--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--export=ALL", "--input=none", "--label", "--job-name="+p.Name)
+	command = append(append(append(command, stepFlags...), "--mpi="+p.MPI), "--job-name="+p.Name)
+	p.rank = slices.Clone(rank)
 	if p.MPI == "none" {
 		seed, fixed, err := p.seed(ctx)
 		if err != nil {

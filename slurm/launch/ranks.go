@@ -111,9 +111,19 @@ func (r *ranks) signal(ctx context.Context, sig syscall.Signal, name string) err
 	return err
 }
 
-// stop has the ranks drain and end, and kills those that do not in time.
+// stop has the ranks drain and end, kills those that do not in time, and rescues what was
+// killed.
 func (r *ranks) stop(ctx context.Context, progress func(format string, args ...any)) error {
 	defer r.log.Close()
+	err := r.end(ctx, progress)
+	if err != nil {
+		err = errors.Join(err, r.rescue(ctx, progress))
+	}
+	return err
+}
+
+// end has the ranks drain and end, and kills those that do not in time.
+func (r *ranks) end(ctx context.Context, progress func(format string, args ...any)) error {
 	if r.within(0) {
 		return r.verdict()
 	}

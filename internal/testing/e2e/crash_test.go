@@ -102,3 +102,26 @@ func TestDeletionReachesLustre(t *testing.T) {
 		t.Errorf("EXISTS of the deleted key: %v, %v", n, err)
 	}
 }
+
+// TestRescue: what a killed rank had in its arena alone is in lustre after a rescue, which leaves no arena; where
+// nothing is left it does nothing.
+func TestRescue(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "16MiB").withLustre()
+	r := start(t, p)
+	if _, err := r.dial(t).Do("SET", "k", "value of k"); err != nil {
+		t.Fatal(err)
+	}
+	r.signal(t, syscall.SIGKILL)
+	r.status(t)
+	for _, words := range []string{"arena file removed", "nothing is left at " + p.arena} {
+		// Of the configuration of a job's rank no peers are asked for.
+		rescue := launchWithin(t, nil, p, "--rescue", "--peers-fabric", "tcp", "--peers-listen", "127.0.0.1:0", "--peers-gossip", "127.0.0.1:0", "--peers-secret-file", secretIn(t))
+		if got := rescue.status(t); got != 0 {
+			t.Fatalf("status %d: %s", got, rescue.stderr)
+		}
+		rescue.untilSays(t, words)
+		leavesNothing(t, p)
+	}
+	wantValue(t, start(t, p).dial(t), "k", "value of k")
+}

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -163,6 +164,7 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	t.Run("a replay", func(t *testing.T) { c.launchReplay(t) })
 	t.Run("a signal", func(t *testing.T) { c.launchSignal(t) })
 	t.Run("the time limit", func(t *testing.T) { c.launchLimit(t) })
+	t.Run("a killed rank", func(t *testing.T) { c.launchKilled(t) })
 	t.Run("mpich", func(t *testing.T) { c.launchMPICH(t) })
 	for name, options := range map[string][]string{
 		"a heterogeneous job": {"--nodes=1", "--mem-per-cpu=50", ":", "--nodes=2"},
@@ -208,7 +210,13 @@ func (c cluster) launchLimit(t *testing.T) {
 		t.Errorf("Slurm had to end it: %s", state)
 	}
 	b.cleared(t)
-	again := c.batchAt(t, b.place, replayTrace, env, "--nodes=2")
+	c.foundAgain(t, b.place, env)
+}
+
+// foundAgain runs the next job of a campaign, on two nodes, which finds what the replay of a trace stored.
+func (c cluster) foundAgain(t *testing.T, at place, env []string) {
+	t.Helper()
+	again := c.batchAt(t, at, replayTrace, env, "--nodes=2")
 	if got := again.status(t); got != 0 {
 		t.Errorf("the next job: exit status %d", got)
 	}
@@ -220,6 +228,26 @@ func (c cluster) launchLimit(t *testing.T) {
 		t.Errorf("of what the first job stored the next finds %s, %v", found[1], err)
 	}
 	again.cleared(t)
+}
+
+// launchKilled has a rank killed that has all the blocks, undrained: at the end of the job they are in lustre,
+// and nothing of it stays on its node.
+func (c cluster) launchKilled(t *testing.T) {
+	env := []string{"TRACE=" + newTrace(t)}
+	b := c.batch(t, replayTrace+`; echo replayed; while [ ! -e killed ]; do sleep 0.1; done; exit 7`, env)
+	until(t, "replay", func() bool { return strings.Contains(b.words(), "replayed") })
+	if err := syscall.Kill(listener(t, filepath.Join(b.place.dir, "r0.sock")), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.place.dir, "killed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.status(t); got != 7 {
+		t.Errorf("exit status %d, want 7", got)
+	}
+	wantWords(t, b.words(), "not all ranks ended in good order", "what killed ranks left is written to")
+	b.cleared(t)
+	c.foundAgain(t, b.place, env)
 }
 
 // launchReplay has a replay as the engine: all that it asks for again comes from its
