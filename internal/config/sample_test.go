@@ -82,3 +82,41 @@ func TestSampleLoadsAsItIs(t *testing.T) {
 		t.Errorf("Files = %v", l.Files)
 	}
 }
+
+// TestSiteFiles: the files for kinds of machines are read as they are, and each says why for every key.
+func TestSiteFiles(t *testing.T) {
+	files, err := filepath.Glob("../../configs/*.toml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, name := range files {
+		l, err := Load(Sources{File: name, Env: []string{"HOME=/home/me", "SCRATCH=/scratch/me", "USER=me"}})
+		if err != nil || len(l.Warnings) > 0 {
+			t.Errorf("%s: %v, %v", name, err, l)
+			continue
+		}
+		if name == sample {
+			continue
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		explained, sets := false, 0
+		for line := range strings.SplitSeq(string(text), "\n") {
+			switch {
+			case strings.HasPrefix(line, "# "):
+				explained = true
+			case line == "" || strings.HasPrefix(line, "["):
+				explained = false
+			case !strings.HasPrefix(line, "#"):
+				if sets++; !explained {
+					t.Errorf("%s does not say why: %s", name, line)
+				}
+			}
+		}
+		if sets == 0 || l.Lustre.Dir == "" {
+			t.Errorf("%s sets %d keys, and keeps nothing for the next run", name, sets)
+		}
+	}
+}
