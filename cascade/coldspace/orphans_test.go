@@ -188,3 +188,19 @@ func TestHeadsOfOthersChainsStay(t *testing.T) {
 	}
 	parttest.Check(t, r.State)
 }
+
+// Where what is spilled takes all of the budget, what is old leaves all the same.
+func TestOldBlocksLeaveBesideSpilledFiles(t *testing.T) {
+	r := newRank(t, budget(40))
+	r.leave(t, 1, 45)
+	r.AdoptDue(t.Context())
+	r.Mu.Lock()
+	if r.Cold.Old == 0 {
+		t.Error("nothing is old")
+	}
+	r.guarded.Spilled = []tiers.SpilledFile{{Bytes: 100 * size}}
+	r.Mu.Unlock()
+	if r.Shrink(); r.Cold.Old > 0 {
+		t.Errorf("%d bytes of what is old stay", r.Cold.Old)
+	}
+}
