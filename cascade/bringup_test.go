@@ -409,7 +409,8 @@ func TestLateRoomIsNotTheEnd(t *testing.T) {
 	r := newColdRig(t, 1<<20, []int{8}, 16<<20, Limits{FetchDeadline: 4 * time.Second}) // the time for room is longer
 	server := make(chan struct{})
 	r.fs.Add(vfstest.Rule{Op: vfs.OpWrite, Block: server})
-	defer close(server)
+	answer := sync.OnceFunc(func() { close(server) })
+	defer answer()
 	for i := range 15 {
 		if _, err := r.Put(r.ctx, ns(fmt.Sprint("dirty", i)), nil, data(uint64(1000+i), 1<<20)); err != nil {
 			t.Fatal(err)
@@ -425,6 +426,8 @@ func TestLateRoomIsNotTheEnd(t *testing.T) {
 		}
 		r.check(i, v)
 	}
+	answer()
+	r.quiet()
 }
 
 // TestCloseDuringFetches: requests under way end, with what came, when the store

@@ -75,7 +75,7 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 		return views, err
 	}
 	if len(missing) > 0 {
-		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.price == eviction.CopyOnly)
+		s.load.GetElsewhere(ctx, ns, keys, missing, views, how.price)
 	}
 	s.check(ctx, ns, keys, views, how.verify) // while others are on their way
 	if len(waits) > 0 {
@@ -167,7 +167,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.state.Mu.Unlock()
 		view := make([]*View, 1)
 		if s.others.AsksElsewhere() { // it was a copy of what lies there
-			s.load.GetElsewhere(ctx, ns, []string{key}, []int{0}, view, false)
+			s.load.GetElsewhere(ctx, ns, []string{key}, []int{0}, view, eviction.Unheld)
 		}
 		s.here.noOther(view[0] != nil)
 		return view[0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/dht/directory"
 )
 
@@ -26,7 +27,7 @@ func PutByID(ctx context.Context, s *Store, e Entry, key string) (PutResult, err
 	}
 	from := make([]*View, 1)
 	if s.others.AsksElsewhere() {
-		s.load.GetElsewhere(ctx, directory.Contents, []string{key}, []int{0}, from, false)
+		s.load.GetElsewhere(ctx, directory.Contents, []string{key}, []int{0}, from, eviction.Unheld)
 	}
 	if from[0] == nil {
 		return PutResult{}, ErrMiss

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/others"
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
@@ -93,7 +94,7 @@ func (ld *Loader) prefetchLocked(a *Prefetch, i int, copies []directory.Statemen
 	if others.OutdatedLocked(ld.others, copies) || ld.guarded.fetches[source{name: id}] != nil || residency.VisibleLocked(ld.state, id.NS, id.Key) != nil {
 		return
 	}
-	f := ld.newRemoteLocked(id, copies, false, fresh)
+	f := ld.newRemoteLocked(id, copies, eviction.Unheld, fresh)
 	f.prefetch, f.reserved = a, max(copies[0].Info.Size, 1)
 	ld.guarded.prefetchBytes += f.reserved
 	ld.state.Count.Stats.Prefetched++

@@ -40,10 +40,10 @@ func (r *replication) keeps(id residency.NameID, copies []directory.Statement) b
 	return hot || copies[0].Memory == nil
 }
 
-// GetElsewhere gets the keys whose views are missing from other ranks; keep makes
-// copies of them here.
-func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, missing []int, views []*residency.View, keep bool) {
-	if keep {
+// GetElsewhere gets the keys whose views are missing from other ranks; for the
+// price of eviction.CopyOnly it makes copies of them here.
+func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, missing []int, views []*residency.View, price eviction.Price) {
+	if price == eviction.CopyOnly {
 		ld.invalidateLanded(ns, keys, missing)
 	}
 	fetches := ld.joinKnown(ns, keys, missing, views)
@@ -59,7 +59,7 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 		ctx, cancel := ld.state.UntilFetched(ctx)
 		defer cancel()
 		if len(ask) > 0 {
-			ld.locate(ctx, ns, keys, missing, ask, views, fetches, keep)
+			ld.locate(ctx, ns, keys, missing, ask, views, fetches, price)
 		}
 		ld.awaitMissing(ctx, fetches, missing, views)
 		getMoved(ctx, ld, ns, keys, missing, views)
@@ -69,7 +69,7 @@ func (ld *Loader) GetElsewhere(ctx context.Context, ns string, keys []string, mi
 
 // locate asks other ranks where some of the missing keys are, by their places in
 // missing, and begins to fetch what they have.
-func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing, ask []int, views []*residency.View, fetches []*Fetch, keep bool) {
+func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing, ask []int, views []*residency.View, fetches []*Fetch, price eviction.Price) {
 	wanted := make([]string, len(ask))
 	for a, j := range ask {
 		wanted[a] = strings.Clone(keys[missing[j]]) // it may outlive the request
@@ -87,7 +87,7 @@ func (ld *Loader) locate(ctx context.Context, ns string, keys []string, missing,
 		}
 		id := residency.NameID{NS: ns, Key: wanted[a]}
 		if views[missing[j]], fetches[j] = ld.joinOneLocked(id); views[missing[j]] == nil && fetches[j] == nil {
-			fetches[j] = ld.newRemoteLocked(id, found[a], keep, &fresh)
+			fetches[j] = ld.newRemoteLocked(id, found[a], price, &fresh)
 			fetches[j].waiters++
 		}
 	}
@@ -203,17 +203,14 @@ func (ld *Loader) awaitMissing(ctx context.Context, fetches []*Fetch, missing []
 }
 
 // newRemoteLocked makes the fetch of a located name of which there is none, to keep
-// it here if keep or the policy wants that, and adds it to fresh, which the caller
+// it here if the price is eviction.CopyOnly or the policy wants that, and adds it to fresh, which the caller
 // must let StartLocked have. The caller holds the mutex, has checked that the store is
 // not closed, and counts itself among the waiters if it awaits the result.
-func (ld *Loader) newRemoteLocked(id residency.NameID, copies []directory.Statement, keep bool, fresh *[]*Fetch) *Fetch {
+func (ld *Loader) newRemoteLocked(id residency.NameID, copies []directory.Statement, price eviction.Price, fresh *[]*Fetch) *Fetch {
 	f := ld.newFetchLocked(source{name: id}, copies[0].Info)
-	f.copies = copies
+	f.copies, f.price = copies, price
 	named := id.NS != directory.Contents // what stays here needs a name
-	if keep {
-		f.price = eviction.CopyOnly
-	}
-	f.keep = named && (ld.guarded.replicate.keeps(id, copies) || keep)
+	f.keep = named && (ld.guarded.replicate.keeps(id, copies) || price == eviction.CopyOnly)
 	*fresh = append(*fresh, f)
 	return f
 }

@@ -182,7 +182,11 @@ func (r *rank) get(ctx context.Context, keep bool, keys ...string) []*residency.
 	for i := range keys {
 		missing = append(missing, i)
 	}
-	r.GetElsewhere(ctx, "ns", keys, missing, views, keep)
+	price := eviction.Unheld
+	if keep {
+		price = eviction.CopyOnly
+	}
+	r.GetElsewhere(ctx, "ns", keys, missing, views, price)
 	return views
 }
 
