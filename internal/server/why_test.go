@@ -73,7 +73,8 @@ func TestWhyMiss(t *testing.T) {
 	}
 	do := func(words ...string) (resp.Reply, error) { return c.Do(words...) }
 	for i := range 12 {
-		if _, err := do("SET", string(rune('a'+i)), strings.Repeat("x", 1<<20)); err != nil {
+		key := string(rune('a' + i))
+		if _, err := do("SET", key, strings.Repeat(key, 1<<20)); err != nil {
 			t.Fatal(err)
 		}
 	}
