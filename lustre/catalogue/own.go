@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -84,11 +85,37 @@ func (c *Catalogue) Has(p tiers.Part, number uint64) (segment.Spilled, bool) {
 }
 
 // Complete implements segment.Indexer.
-func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, size int64) error {
+func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, size int64, here []segment.Stored) error {
 	if c.own.lacking.Load() {
 		return unavailable(errLacking)
 	}
-	return unavailable(c.index.PutBatch(ctx, index.Batch{Segment: segmentOf(p, number), Mark: uint64(size) | sealedMark}))
+	s := segmentOf(p, number)
+	elsewhere, err := c.elsewhere(s, here)
+	if err != nil {
+		return unavailable(err)
+	}
+	b := c.batch(s, segment.Contents{Blocks: elsewhere}, nil)
+	b.Mark, b.Count = uint64(size)|sealedMark, true
+	return unavailable(c.index.PutBatch(ctx, b))
+}
+
+// elsewhere returns those blocks of a segment of which the index goes by another copy, or has none.
+func (c *Catalogue) elsewhere(s index.Segment, here []segment.Stored) (elsewhere []segment.Stored, err error) {
+	for some := range slices.Chunk(here, judgeStep) {
+		ids, has := make([]block.ID, len(some)), make([]index.Block, len(some))
+		for i, it := range some {
+			ids[i] = it.Info.ID
+		}
+		if _, err := c.index.Blocks(ids, has); err != nil {
+			return nil, err
+		}
+		for i, it := range some {
+			if at := has[i].Place; has[i].Info.ID.IsZero() || at.Segment != s || at.Offset != it.At.Offset {
+				elsewhere = append(elsewhere, it)
+			}
+		}
+	}
+	return elsewhere, nil
 }
 
 var errLacking = fmt.Errorf("%w: the index is being filled anew", tiers.ErrNotNow)

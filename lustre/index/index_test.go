@@ -449,15 +449,22 @@ func TestCounts(t *testing.T) {
 	put(t, x, Batch{Segment: seg(2), Blocks: stored(seg(2), 1), Names: chain(5, 1)})
 	wants("moved away", 1, 14, 3, 3, 600, 1)
 	wants("moved here", 2, 2, 1, 1, 100, 0)
+	put(t, x, Batch{Segment: seg(1), Blocks: stored(seg(1), 1), Count: true})
+	if b, err := x.Get(id(1)); err != nil || b.Place.Segment != seg(1) {
+		t.Errorf("counts there: %+v, %v", b, err)
+	}
+	wants("counts there", 1, 15, 3, 3, 600, 1)
+	put(t, x, Batch{Segment: seg(2), Blocks: stored(seg(2), 1), Count: true})
+	wants("and here", 2, 3, 1, 1, 100, 0)
 	put(t, x, Batch{Segment: seg(3), Names: []Name{{Key: key(2), Seq: 6, Dropped: true}, {Key: key(9), ID: id(1), Seq: 6}}})
-	wants("withdrawn elsewhere", 1, 14, 3, 3, 600, 2)
+	wants("withdrawn elsewhere", 1, 15, 3, 3, 600, 2)
 	wants("a withdrawal, and a name that was withdrawn", 3, 2, 0, 1, 0, 0)
 	put(t, x, Batch{Segment: seg(1), Names: []Name{{Key: key(3), ID: id(3), Seq: 7}, {Key: key(9), ID: id(1), Seq: 5}}})
-	wants("replaced in the same segment, and older than what is there", 1, 16, 3, 5, 600, 4)
+	wants("replaced in the same segment, and older than what is there", 1, 17, 3, 5, 600, 4)
 	check := func(what string) {
 		t.Helper()
-		wants(what, 1, 16, 3, 5, 600, 4)
-		wants(what, 2, 2, 1, 1, 100, 0)
+		wants(what, 1, 17, 3, 5, 600, 4)
+		wants(what, 2, 3, 1, 1, 100, 0)
 		wants(what, 3, 2, 0, 1, 0, 0)
 	}
 	if err := x.Close(); err != nil {
@@ -469,7 +476,7 @@ func TestCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, x, Batch{Segment: seg(2), Names: []Name{{Key: key(3), ID: id(3), Seq: 1}}})
-	wants("replaces a record of a segment that is gone", 2, 3, 1, 2, 100, 0)
+	wants("replaces a record of a segment that is gone", 2, 4, 1, 2, 100, 0)
 	if _, there := states()[1]; there {
 		t.Error("a deleted segment comes back")
 	}

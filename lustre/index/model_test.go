@@ -63,7 +63,7 @@ func (m *model) putAll(all []Batch) {
 		m.marks[b.Segment] = max(m.marks[b.Segment], b.Mark)
 		for _, it := range b.Blocks {
 			cur := m.blocks[it.Info.ID]
-			if m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.supersedes(b.Segment, 0) {
+			if !b.Count && m.alive(cur.Place.Segment, cur.life) && cur.Place.Segment.supersedes(b.Segment, 0) {
 				continue
 			}
 			it.Place.Segment = b.Segment
@@ -162,7 +162,7 @@ func (w *world) segment() Segment {
 // sometimes names whose depth or parent is a lie.
 func (w *world) batch() Batch {
 	w.seq++
-	b := Batch{Segment: w.segment(), Mark: w.seq}
+	b := Batch{Segment: w.segment(), Mark: w.seq, Count: w.r.IntN(6) == 0}
 	for range w.r.IntN(4) {
 		n := w.r.Uint64N(worldBlocks)
 		it := blockIn(b.Segment, n)

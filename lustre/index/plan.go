@@ -205,7 +205,7 @@ func (p *planner) put(b Batch) error {
 	p.batch++
 	p.here = p.here[:0]
 	for i := range b.Blocks {
-		cur, err := p.putBlock(number, &b.Blocks[i])
+		cur, err := p.putBlock(number, &b.Blocks[i], b.Count)
 		if err != nil {
 			return err
 		}
@@ -250,17 +250,17 @@ func (p *planner) row(number uint32) *segmentRow {
 	return p.rows[number]
 }
 
-func (p *planner) putBlock(number uint32, b *Block) (*placed, error) {
+func (p *planner) putBlock(number uint32, b *Block, counts bool) (*placed, error) {
 	cur, err := p.block(b.Info.ID)
 	if err != nil {
 		return nil, err
 	}
-	if !cur.exists || cur.rec.place.segment != number || cur.rec.place.offset != b.Place.Offset {
+	if !counts && (!cur.exists || cur.rec.place.segment != number || cur.rec.place.offset != b.Place.Offset) {
 		row := p.row(number)
 		row.blocks++
 		row.bytes += uint64(b.Info.Size)
 	}
-	if cur.exists && p.supersedes(cur.rec.place.segment, number) {
+	if !counts && cur.exists && p.supersedes(cur.rec.place.segment, number) {
 		return cur, nil // the other copy is merged away first
 	}
 	at := b.Place

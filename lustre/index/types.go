@@ -106,6 +106,7 @@ type Batch struct {
 	Segment Segment
 	Mark    uint64  // how far the segment is indexed once the batch is; never goes back
 	Blocks  []Block // Place.Segment is ignored: it is the batch's
+	Count   bool    // these copies of the blocks count, whatever other segments have them: the segment has them already
 	Names   []Name  // their blocks may lie in other segments
 
 	// Spaces are namespaces that Space is to know. They replace what is known of them.

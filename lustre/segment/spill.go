@@ -30,7 +30,9 @@ type Indexer interface {
 
 	// Complete records that a file is sealed at so many bytes and that all of its
 	// entries were given to Wrote, so that Has is true of it. It may be called again.
-	Complete(ctx context.Context, p tiers.Part, number uint64, size int64) error
+	// here are blocks in it that count whatever other files have them: of these the store
+	// has evicted them.
+	Complete(ctx context.Context, p tiers.Part, number uint64, size int64, here []Stored) error
 
 	// Gone is called when a file is unlinked, or was removed by somebody.
 	Gone(p tiers.Part, number uint64)
@@ -130,7 +132,7 @@ func (x *index) mark(f *file, change func()) {
 	if whole {
 		ctx, cancel := context.WithTimeout(context.Background(), wroteWait)
 		defer cancel()
-		_ = x.indexer.Complete(ctx, f.id.Part(), f.id.Number, size)
+		_ = x.indexer.Complete(ctx, f.id.Part(), f.id.Number, size, nil)
 	}
 }
 
@@ -248,13 +250,17 @@ func (s *Store) Spill(ctx context.Context, let func(ids []block.ID) bool) (Spill
 		return Spilled{}, false, err
 	}
 	defer s.endJob()
-	f, is, ids := s.oldestSpillable()
+	f, is, here := s.oldestSpillable()
 	if f == nil {
 		return Spilled{}, false, nil
 	}
 	defer s.unuse(f)
-	if err := s.indexer.Complete(ctx, is.Part, is.Number, is.Size); err != nil {
+	if err := s.indexer.Complete(ctx, is.Part, is.Number, is.Size, here); err != nil {
 		return is, false, unavailable("leave a segment to the index", err)
+	}
+	ids := make([]block.ID, len(here))
+	for i, it := range here {
+		ids[i] = it.Info.ID
 	}
 	if !let(ids) {
 		s.mu.Lock()
@@ -278,7 +284,7 @@ func (x *index) spillableLocked(f *file, users int) bool {
 
 // oldestSpillable returns the file that is to be spilled next, with a user counted, what
 // it is and the blocks in it; nil: there is none.
-func (x *index) oldestSpillable() (oldest *file, is Spilled, ids []block.ID) {
+func (x *index) oldestSpillable() (oldest *file, is Spilled, here []Stored) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for f := range x.files {
@@ -291,13 +297,14 @@ func (x *index) oldestSpillable() (oldest *file, is Spilled, ids []block.ID) {
 	}
 	oldest.users++
 	is = Spilled{Part: oldest.id.Part(), Number: oldest.id.Number, Size: oldest.size, Blocks: oldest.live}
-	for id, loc := range x.blocks {
+	here = make([]Stored, 0, oldest.live)
+	for _, loc := range x.blocks {
 		if loc.file == oldest {
-			ids = append(ids, id)
+			here = append(here, Stored{Info: loc.info, At: placed(loc.as, oldest.id.Path(), loc.off)})
 			is.Payload += loc.info.Size
 		}
 	}
-	return oldest, is, ids
+	return oldest, is, here
 }
 
 // spill takes what lies in f, of which the caller is the one user, out of memory,
@@ -365,19 +372,20 @@ func (x *index) noteLinksLocked(f *file, names []format.Record) {
 	}
 }
 
-// noteReadLocked does likewise for names that were read, which may also have older
-// records where nobody has looked.
+// noteReadLocked does likewise for names that were read: their blocks may lie in files that only
+// the indexer has, or in those of a part that this run has not adopted yet. They may also have older
+// records in the former.
 func (x *index) noteReadLocked(newest map[nameKey]format.Record) {
+	if x.indexer == nil {
+		return
+	}
 	out := false
 	for f := range x.files {
 		out = out || f.spill.out
 	}
-	if !out {
-		return
-	}
 	for k := range newest {
 		if st := x.names[k]; st != nil {
-			st.hides = true
+			st.hides = st.hides || out
 			st.elsewhere = st.elsewhere || !st.dropped && x.blocks[st.id] == nil
 		}
 	}

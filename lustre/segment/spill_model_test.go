@@ -69,10 +69,16 @@ func (x *entries) Has(p tiers.Part, number uint64) (Spilled, bool) {
 	return is, true
 }
 
-func (x *entries) Complete(_ context.Context, p tiers.Part, number uint64, size int64) error {
+func (x *entries) Complete(_ context.Context, p tiers.Part, number uint64, size int64, here []Stored) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.files[segmentOf(p, number)].complete = size
+	f := x.files[segmentOf(p, number)]
+	for _, it := range here {
+		if f.blocks[it.Info.ID].At != it.At {
+			return fmt.Errorf("%v is not at %+v", it.Info.ID, it.At)
+		}
+	}
+	f.complete = size
 	return nil
 }
 
