@@ -10,6 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"cascadekv/cmd/cascade/campaigns"
 	"cascadekv/cmd/cascade/launcher"
 	"cascadekv/cmd/cascade/traces"
 	"cascadekv/internal/cli"
@@ -32,7 +33,6 @@ type app struct {
 	file    string
 	socket  string
 	timeout time.Duration
-	group   group // that shares the campaign
 }
 
 // config loads the configuration that a rank started here would have.
@@ -102,6 +102,11 @@ func (a *app) traceTool() *traces.Tool {
 	}
 }
 
+// campaignTool is this program for the verbs on what lies on Lustre.
+func (a *app) campaignTool() *campaigns.Tool {
+	return &campaigns.Tool{In: a.in, Out: a.out, Err: a.err, JSON: &a.json, Config: a.config}
+}
+
 // launchTool is this program for the verb launch.
 func (a *app) launchTool() *launcher.Tool {
 	return &launcher.Tool{
@@ -138,10 +143,7 @@ func (a *app) printJSON(v any) error { return cli.PrintJSON(a.out, v) }
 
 // show writes v as JSON, or lets print write it for people.
 func (a *app) show(v any, print func() error) error {
-	if a.json {
-		return a.printJSON(v)
-	}
-	return print()
+	return cli.Show(a.out, a.json, v, print)
 }
 
 // table writes rows in columns; the first row is the head.

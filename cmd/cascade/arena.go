@@ -72,7 +72,7 @@ func (a *app) arenaListCommand() *cobra.Command {
 			}
 			rows := [][]string{{"UID", "MEMORY", "OF", "BLOCKS", "NAMES", "STATE", "PATH"}}
 			for _, f := range found {
-				rows = append(rows, []string{strconv.Itoa(f.UID), human(f.Allocated), human(f.Size), known(f.Blocks), known(f.Names), string(f.State), f.Path})
+				rows = append(rows, []string{strconv.Itoa(f.UID), cli.Human(f.Allocated), cli.Human(f.Size), known(f.Blocks), known(f.Names), string(f.State), f.Path})
 			}
 			return a.table(rows)
 		},
@@ -130,7 +130,7 @@ func (a *app) removeArenas(paths []string) error {
 		}
 		removed = append(removed, f)
 		if !a.json {
-			fmt.Fprintf(a.out, "removed %s: %s of memory, %s blocks\n", f.Path, human(f.Allocated), known(f.Blocks))
+			fmt.Fprintf(a.out, "removed %s: %s of memory, %s blocks\n", f.Path, cli.Human(f.Allocated), known(f.Blocks))
 		}
 	}
 	if a.json {

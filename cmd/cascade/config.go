@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/cmd/cascade/campaigns"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 )
@@ -83,7 +84,7 @@ func (a *app) configCheck(args []string) error {
 		_, err = loaded.Password()
 	}
 	if err == nil {
-		_, err = layoutOf(loaded)
+		_, err = campaigns.LayoutOf(loaded)
 	}
 	if a.json {
 		result := map[string]any{"ok": err == nil, "files": []string{}, "warnings": []string{}}

@@ -87,7 +87,7 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 	if err != nil {
 		return []check{preflight.Failure("rank", "is something else listening there?", "%v", err)}
 	}
-	checks := []check{preflight.Okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, human(s.BytesStored))}
+	checks := []check{preflight.Okay("rank", "answers: %d blocks, %d names, %s stored", s.Blocks, s.Names, cli.Human(s.BytesStored))}
 	if v := judgeKeys(s); v.remedy != "" {
 		checks = append(checks, preflight.Warning("hits", v.remedy, "%s", v.finding))
 	} else {
@@ -113,7 +113,7 @@ func checkIndex(c *tiers.CatalogueState) check {
 		return preflight.Warning("index", "see that the disk under lustre.index has room and works; the rank begins the index anew by itself, and after some failures when it is restarted",
 			"what other ranks and jobs left is not found: %s", c.Broken)
 	}
-	return preflight.Okay("index", "%d segments of %d parts of other ranks and jobs, %s on disk", c.Segments, c.Parts, human(int64(c.DiskBytes)))
+	return preflight.Okay("index", "%d segments of %d parts of other ranks and jobs, %s on disk", c.Segments, c.Parts, cli.Human(int64(c.DiskBytes)))
 }
 
 // checkPeers looks at the rank's connection to the others.

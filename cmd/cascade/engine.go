@@ -106,7 +106,7 @@ func (a *app) shmNote(need units.Bytes) string {
 		return fmt.Sprintf("%s of %s are taken when the engine starts; how much is free there is not known: %v", need.Human(), a.shmDir, err)
 	}
 	free := s.Bavail * uint64(s.Bsize)
-	note := fmt.Sprintf("%s of %s are taken when the engine starts, beside the rank's arena; %s are free now", need.Human(), a.shmDir, human(int64(free)))
+	note := fmt.Sprintf("%s of %s are taken when the engine starts, beside the rank's arena; %s are free now", need.Human(), a.shmDir, cli.Human(int64(free)))
 	if free < uint64(need) {
 		note += ": TOO FEW, choose a smaller --host-pool or shm.bytes"
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/cmd/cascade/campaigns"
 	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/layout"
@@ -58,7 +59,7 @@ lfs setstripe -E 64M -c 1 -E eof -c 80 -S 4M DIR
 			}
 		})
 	}
-	var p stripePlan
+	var p campaigns.StripePlan
 	got := cascadeCommand("", []string{"CASCADE_LUSTRE_DIR=/no/such", "CASCADE_LUSTRE_STRIPE_COUNT=4"}, "lustre", "plan", "--json")
 	if err := json.Unmarshal([]byte(got.out), &p); err != nil || p.Layout != "-c 4" || len(p.Commands) != 1 || p.Commands[0] != "lfs setstripe -c 4 /no/such" {
 		t.Errorf("%+v, %v", p, err)
@@ -80,7 +81,7 @@ func TestLustreElsewhere(t *testing.T) {
 	if got := cascadeCommand("", nil, "lustre", "show", dir); got.status != cli.OK || !strings.Contains(got.out, "not on a Lustre file system") {
 		t.Errorf("show: %+v", got)
 	}
-	var s shownLayouts
+	var s campaigns.Layouts
 	got := cascadeCommand("", nil, "lustre", "show", dir, "--json")
 	if err := json.Unmarshal([]byte(got.out), &s); err != nil || s.Lustre || s.Dir != dir || s.Groups == nil {
 		t.Errorf("show --json: %+v, %v", s, err)
@@ -120,34 +121,6 @@ func TestLustreUsage(t *testing.T) {
 	}
 }
 
-func TestLustreShowPrintsGroups(t *testing.T) {
-	var out, complaints strings.Builder
-	a := &app{out: &out, err: &complaints}
-	err := a.printLayouts(shownLayouts{
-		Dir: "/s/kv", FileSystem: "Lustre scratch", Lustre: true, Client: "2.15.5", Default: "-c 2", Files: 13,
-		Groups: []layoutGroup{
-			{Layout: "-c 2 -S 4M", Files: 12, OSTs: map[int]int{10: 12, 3: 12}, First: "/s/kv/rank000-1/agg_rank000_000000.bin"},
-			{Layout: "-c 1 -S 4M", Files: 1, OSTs: map[int]int{}, First: "/s/kv/rank001-1/agg_rank001_000000.bin"},
-		},
-		Skipped: []string{"/s/kv/rank001-1/agg_rank001_000001.bin: no objects yet"},
-	})
-	want := `/s/kv is on Lustre scratch, client 2.15.5; default for new files: -c 2
-FILES  LAYOUT      STRIPES ON OST  FIRST FILE
-12     -c 2 -S 4M  3:12 10:12      rank000-1/agg_rank000_000000.bin
-1      -c 1 -S 4M  -               rank001-1/agg_rank001_000000.bin
-`
-	if err != nil || out.String() != want {
-		t.Errorf("%v\n%s", err, &out)
-	}
-	if !strings.Contains(complaints.String(), "no objects yet") {
-		t.Errorf("complaints: %q", &complaints)
-	}
-	a.out = broken{}
-	if err := a.printLayouts(shownLayouts{Lustre: true}); err == nil {
-		t.Error("a broken pipe goes unnoticed")
-	}
-}
-
 func TestLustreVerbsOnLustre(t *testing.T) {
 	dir := onLustre(t)
 	env := []string{"CASCADE_LUSTRE_DIR=" + dir, "CASCADE_LUSTRE_STRIPE_COUNT=2", "CASCADE_LUSTRE_STRIPE_SIZE=1m"}
@@ -182,7 +155,7 @@ func TestLustreVerbsOnLustre(t *testing.T) {
 		}
 	}
 	got = cascadeCommand("", nil, "lustre", "show", dir, "--json")
-	var s shownLayouts
+	var s campaigns.Layouts
 	if err := json.Unmarshal([]byte(got.out), &s); err != nil || s.Files != 5 || len(s.Groups) != 2 || len(s.Skipped) != 0 {
 		t.Fatalf("show: %+v, %v", got, err)
 	}

@@ -80,8 +80,9 @@ func (a *app) root() *cobra.Command {
 	cli.DurationVar(flags, &a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand(), a.lustreCommand())
-	root.AddCommand(a.segmentsCommand(), a.fsckCommand(), a.exportCommand(), a.importCommand(), a.engineConfigCommand(), a.upgradeCommand())
+		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand())
+	root.AddCommand(a.campaignTool().Commands()...)
+	root.AddCommand(a.engineConfigCommand(), a.upgradeCommand())
 	root.AddCommand(a.arenaCommand(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.launchTool().Command())
 	return root
 }

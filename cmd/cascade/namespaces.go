@@ -79,8 +79,8 @@ func modelOf(ns string) string {
 func (a *app) namespaceTable(all []namespaceReport) error {
 	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "PUTS", "LOOKED UP", "FOUND", "HITS", "MISSES", "HIT", "LAYOUT"}}
 	for _, n := range all {
-		rows = append(rows, []string{strconv.Quote(n.Name), namesText(n.Names+n.Spilled, n.Estimate), human(n.BytesReferenced + n.SpilledBytes), count(n.Puts),
-			count(n.Lookups), share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), share(n.Hits, n.Hits+n.Misses), layoutText(n.Layout)})
+		rows = append(rows, []string{strconv.Quote(n.Name), namesText(n.Names+n.Spilled, n.Estimate), cli.Human(n.BytesReferenced + n.SpilledBytes), count(n.Puts),
+			count(n.Lookups), cli.Share(n.Found, n.Lookups), count(n.Hits), count(n.Misses), cli.Share(n.Hits, n.Hits+n.Misses), cmp.Or(n.Layout, &block.Layout{}).String()})
 	}
 	return a.table(rows)
 }
@@ -99,14 +99,6 @@ func namesText(n int, estimate bool) string {
 		return "about " + strconv.Itoa(n)
 	}
 	return strconv.Itoa(n)
-}
-
-// layoutText is a layout for people.
-func layoutText(l *block.Layout) string {
-	if l == nil {
-		return block.Layout{}.String()
-	}
-	return l.String()
 }
 
 // namespaces asks the rank for those that are chosen.
@@ -304,7 +296,7 @@ func (a *app) clear(c chosen, yes bool) error {
 		sum.BytesReferenced += n.BytesReferenced + n.SpilledBytes
 		sum.Estimate = sum.Estimate || n.Estimate
 	}
-	what := fmt.Sprintf("%s with %s, %s", plural(strconv.Itoa(len(some)), "namespace"), plural(namesText(sum.Names, sum.Estimate), "name"), human(sum.BytesReferenced))
+	what := fmt.Sprintf("%s with %s, %s", plural(strconv.Itoa(len(some)), "namespace"), plural(namesText(sum.Names, sum.Estimate), "name"), cli.Human(sum.BytesReferenced))
 	if yes {
 		_, err = fmt.Fprintf(a.out, "cleared %s, and what earlier jobs left there\n", what)
 		return err

@@ -77,7 +77,7 @@ func (a *app) probe(namespace string, keys []string, perBlock time.Duration, adv
 }
 
 func (p *probed) text(keys int) string {
-	text := fmt.Sprintf("%d of %d keys, %s%s", p.Hits, keys, human(p.Bytes), inTiers(p.Tiers))
+	text := fmt.Sprintf("%d of %d keys, %s%s", p.Hits, keys, cli.Human(p.Bytes), inTiers(p.Tiers))
 	if p.LoadUS > 0 {
 		text += ", " + microseconds(p.LoadUS) + " to load"
 	}

@@ -128,7 +128,7 @@ func (a *app) readBlock(files []string) ([]byte, error) {
 		}
 		data = append(data, part...)
 		if len(data) > block.MaxSize {
-			return nil, fmt.Errorf("put: %v has more than %s, the largest block; split it", files, human(block.MaxSize))
+			return nil, fmt.Errorf("put: %v has more than %s, the largest block; split it", files, cli.Human(block.MaxSize))
 		}
 	}
 	return data, nil

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -83,19 +82,17 @@ func (a *app) printRing(k dht.KeyPlace) error {
 func rankRows(ranks []dht.RankStatus) [][]string {
 	rows := [][]string{{"RANK", "STATE", "HOST", "FABRIC ADDRESS", "RING", "BLOCKS", "STORED", "HITS", "MISSES", "TIERS: BLOCKS, HITS"}}
 	for _, r := range ranks {
-		row := []string{strconv.Itoa(int(r.Rank)), r.State, dash(r.Host), dash(r.Addr), strconv.FormatFloat(100*r.Share, 'f', 1, 64) + " %"}
+		row := []string{strconv.Itoa(int(r.Rank)), r.State, cli.Dash(r.Host), cli.Dash(r.Addr), strconv.FormatFloat(100*r.Share, 'f', 1, 64) + " %"}
 		var s rankStats
 		if len(r.Report) == 0 || json.Unmarshal(r.Report, &s) != nil {
-			rows = append(rows, append(row, "-", "-", "-", "-", dash(r.Error)))
+			rows = append(rows, append(row, "-", "-", "-", "-", cli.Dash(r.Error)))
 			continue
 		}
 		var tiers []string
 		for _, t := range s.Tiers {
 			tiers = append(tiers, fmt.Sprintf("%s %d, %d", t.Name, t.Usage.Blocks, t.Hits))
 		}
-		rows = append(rows, append(row, strconv.Itoa(s.Blocks), human(s.BytesStored), count(s.Hits), count(s.Misses), strings.Join(tiers, "; ")))
+		rows = append(rows, append(row, strconv.Itoa(s.Blocks), cli.Human(s.BytesStored), count(s.Hits), count(s.Misses), strings.Join(tiers, "; ")))
 	}
 	return rows
 }
-
-func dash(s string) string { return cmp.Or(s, "-") }

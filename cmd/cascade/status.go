@@ -15,7 +15,6 @@ import (
 	"cascadekv/internal/admin"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/resp"
-	"cascadekv/internal/units"
 	"cascadekv/tiers"
 )
 
@@ -111,7 +110,7 @@ func indexRow(c *tiers.CatalogueState) []string {
 	if c.Broken != "" {
 		return []string{"INDEX BROKEN", c.Broken}
 	}
-	return []string{"index", fmt.Sprintf("%d segments of %d parts of other ranks and jobs, %s on disk, T=%d K=%d", c.Segments, c.Parts, human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
+	return []string{"index", fmt.Sprintf("%d segments of %d parts of other ranks and jobs, %s on disk, T=%d K=%d", c.Segments, c.Parts, cli.Human(int64(c.DiskBytes)), c.SizeRatio, c.Runs)}
 }
 
 // jobRow adds up what the ranks of a job store, and under how many names.
@@ -124,7 +123,7 @@ func jobRow(ranks []dht.RankStatus) []string {
 			stored, referenced, answered = stored+s.OwnStored, referenced+s.OwnReferenced, answered+1
 		}
 	}
-	return []string{"job", fmt.Sprintf("%s stored, %s referenced (%s) on the %d of %d ranks that answer", human(stored), human(referenced), times(referenced, stored), answered, len(ranks))}
+	return []string{"job", fmt.Sprintf("%s stored, %s referenced (%s) on the %d of %d ranks that answer", cli.Human(stored), cli.Human(referenced), cli.Times(referenced, stored), answered, len(ranks))}
 }
 
 func (a *app) printStats(s rankStats) error {
@@ -132,20 +131,20 @@ func (a *app) printStats(s rankStats) error {
 	rows := [][]string{
 		{"version", s.Version + ", up " + up.String()},
 		{"names", namesRow(s.Stats)},
-		{"bytes", fmt.Sprintf("%s stored, %s referenced (%s)", human(s.BytesStored), human(s.BytesReferenced), times(s.BytesReferenced, s.BytesStored))},
-		{"look-ups", fmt.Sprintf("%d, %d found (%s)", s.Lookups, s.Found, share(s.Found, s.Lookups))},
-		{"gets", fmt.Sprintf("%d hits, %d misses (%s hit)", s.Hits, s.Misses, share(s.Hits, s.Hits+s.Misses))},
+		{"bytes", fmt.Sprintf("%s stored, %s referenced (%s)", cli.Human(s.BytesStored), cli.Human(s.BytesReferenced), cli.Times(s.BytesReferenced, s.BytesStored))},
+		{"look-ups", fmt.Sprintf("%d, %d found (%s)", s.Lookups, s.Found, cli.Share(s.Found, s.Lookups))},
+		{"gets", fmt.Sprintf("%d hits, %d misses (%s hit)", s.Hits, s.Misses, cli.Share(s.Hits, s.Hits+s.Misses))},
 		{"puts", fmt.Sprintf("%d, of which %d duplicates, %d rejected", s.Puts, s.Duplicates, s.Rejected)},
-		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, human(s.DirtyBytes))},
-		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, human(s.PendingBytes))},
-		{"held", fmt.Sprintf("%d leases, %d views, %d pins, %d stages (%s of the arena)", s.Leases, s.Held.Views, s.Held.Pins, s.Held.Stages, human(s.Held.Bytes))},
+		{"dirty", fmt.Sprintf("%d blocks, %s", s.DirtyBlocks, cli.Human(s.DirtyBytes))},
+		{"ids pending", fmt.Sprintf("%d blocks, %s", s.PendingIDs, cli.Human(s.PendingBytes))},
+		{"held", fmt.Sprintf("%d leases, %d views, %d pins, %d stages (%s of the arena)", s.Leases, s.Held.Views, s.Held.Pins, s.Held.Stages, cli.Human(s.Held.Bytes))},
 		{"clients", fmt.Sprintf("%d connections, %d not authenticated; %s of replies not read, %s of values arriving", s.Connections, s.InFlight.Strange,
-			human(s.InFlight.Bytes), human(s.InFlight.Transit))},
+			cli.Human(s.InFlight.Bytes), cli.Human(s.InFlight.Transit))},
 		{"engines", fmt.Sprintf("%d regions, %d jobs", s.Held.Regions, s.Held.Jobs)},
-		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, human(s.Recovered.Bytes))},
+		{"recovered", fmt.Sprintf("%d blocks, %d names, %s", s.Recovered.Blocks, s.Recovered.Names, cli.Human(s.Recovered.Bytes))},
 	}
 	if sp := s.Spilled; sp.Files > 0 {
-		rows = append(rows, []string{"spilled", fmt.Sprintf("%d more blocks, some %d names, in %d segments of %s that are in the index alone", sp.Blocks, sp.Names, sp.Files, human(sp.Bytes))})
+		rows = append(rows, []string{"spilled", fmt.Sprintf("%d more blocks, some %d names, in %d segments of %s that are in the index alone", sp.Blocks, sp.Names, sp.Files, cli.Human(sp.Bytes))})
 	}
 	if c := s.Catalogue; c != nil {
 		rows = append(rows, indexRow(c))
@@ -165,10 +164,10 @@ func (a *app) printStats(s rankStats) error {
 	}
 	for _, t := range s.Tiers {
 		if n := t.Usage.Missing; n > 0 {
-			fmt.Fprintf(a.err, "cascade: %s has %s less than configured, and grows when there is room: %s\n", t.Name, human(n), t.Usage.Lacks)
+			fmt.Fprintf(a.err, "cascade: %s has %s less than configured, and grows when there is room: %s\n", t.Name, cli.Human(n), t.Usage.Lacks)
 		}
 		if e := t.Encoded; e != nil && e.Stored < t.Usage.Payload {
-			fmt.Fprintf(a.out, "%s keeps %s of blocks in %s (%s)\n", t.Name, human(t.Usage.Payload), human(e.Stored), times(t.Usage.Payload, e.Stored))
+			fmt.Fprintf(a.out, "%s keeps %s of blocks in %s (%s)\n", t.Name, cli.Human(t.Usage.Payload), cli.Human(e.Stored), cli.Times(t.Usage.Payload, e.Stored))
 		}
 		if m := t.Merged; m != nil && m.Merges > 0 {
 			fmt.Fprintln(a.out, mergedLine(t.Name, m))
@@ -211,32 +210,17 @@ func namesRow(s cascade.Stats) string {
 func tierRows(s rankStats) [][]string {
 	rows := [][]string{{"TIER", "POLICY", "USED", "CAPACITY", "FULL", "BLOCKS", "HITS", "MISSES", "HIT BYTES", "PROMOTED", "DEMOTED", "EVICTED", "ERRORS"}}
 	for _, t := range s.Tiers {
-		capacity := human(t.Usage.Capacity)
+		capacity := cli.Human(t.Usage.Capacity)
 		if t.Usage.Capacity == 0 {
 			capacity = "unbounded"
 		}
-		rows = append(rows, []string{t.Name, dash(t.Policy), human(t.Usage.Used), capacity, share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
-			strconv.Itoa(t.Usage.Blocks), count(t.Hits), count(t.Misses), human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
+		rows = append(rows, []string{t.Name, cli.Dash(t.Policy), cli.Human(t.Usage.Used), capacity, cli.Share(uint64(t.Usage.Used), uint64(t.Usage.Capacity)),
+			strconv.Itoa(t.Usage.Blocks), count(t.Hits), count(t.Misses), cli.Human(int64(t.HitBytes)), count(t.Promoted), count(t.Demoted), count(t.Evicted), count(t.Errors)})
 	}
 	return rows
 }
 
-func human(n int64) string  { return units.Bytes(n).Human() }
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
-
-func share(part, whole uint64) string {
-	if whole == 0 {
-		return "-"
-	}
-	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
-}
-
-func times(n, of int64) string {
-	if of == 0 {
-		return "-"
-	}
-	return strconv.FormatFloat(float64(n)/float64(of), 'f', 2, 64) + "×"
-}
 
 // isMiss reports whether err is the absence of a value.
 func isMiss(err error) bool { return errors.Is(err, resp.ErrNull) }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/cli"
 	"cascadekv/internal/preflight"
 	"cascadekv/tiers"
 )
@@ -64,9 +65,9 @@ func checkStriping(s *tiers.Striping) check {
 
 // mergedLine describes what merges of a tier came to.
 func mergedLine(name string, m *tiers.Merged) string {
-	freed := "freed " + human(m.Freed())
+	freed := "freed " + cli.Human(m.Freed())
 	if m.Freed() < 0 {
 		freed = "freed nothing yet"
 	}
-	return fmt.Sprintf("%s merged %d segments: %d blocks (%s) were moved, %s", name, m.Segments, m.Blocks, human(int64(m.Bytes)), freed)
+	return fmt.Sprintf("%s merged %d segments: %d blocks (%s) were moved, %s", name, m.Segments, m.Blocks, cli.Human(int64(m.Bytes)), freed)
 }

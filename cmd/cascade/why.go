@@ -82,7 +82,7 @@ func whyRows(namespace, key string, r cascade.KeyReport) [][]string {
 }
 
 func whyBlock(r cascade.KeyReport) string {
-	words := []string{r.ID, human(r.Bytes)}
+	words := []string{r.ID, cli.Human(r.Bytes)}
 	if r.Names > 0 {
 		words = append(words, plural(strconv.Itoa(r.Names), "name"))
 	}
@@ -139,7 +139,7 @@ func whyTurn(l cascade.LevelReport) string {
 	}
 	text := l.Policy + ": leaves next"
 	if l.BeforeBlocks > 0 {
-		text = fmt.Sprintf("%s: leaves after %s%s of %s", l.Policy, about, human(l.BeforeBytes), plural(strconv.FormatInt(l.BeforeBlocks, 10), "block"))
+		text = fmt.Sprintf("%s: leaves after %s%s of %s", l.Policy, about, cli.Human(l.BeforeBytes), plural(strconv.FormatInt(l.BeforeBlocks, 10), "block"))
 	}
 	if l.Holds > 0 {
 		text += fmt.Sprintf(", once %s on it ended", plural(strconv.Itoa(l.Holds), "hold"))

@@ -79,6 +79,14 @@ func PrintJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// Show writes v as JSON, or lets print write it for people.
+func Show(w io.Writer, asJSON bool, v any, print func() error) error {
+	if asJSON {
+		return PrintJSON(w, v)
+	}
+	return print()
+}
+
 // PrintTable writes rows in columns on w; the first row is the head.
 func PrintTable(w io.Writer, rows [][]string) error {
 	columns := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)

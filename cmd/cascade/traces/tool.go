@@ -40,10 +40,7 @@ func (t *Tool) Command() *cobra.Command {
 
 // show writes v as JSON, or lets print write it for people.
 func (t *Tool) show(v any, print func() error) error {
-	if *t.JSON {
-		return cli.PrintJSON(t.Out, v)
-	}
-	return print()
+	return cli.Show(t.Out, *t.JSON, v, print)
 }
 
 // progress returns a bar on standard error.

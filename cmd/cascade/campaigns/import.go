@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 	"cascadekv/lustre/campaign"
 )
 
-func (a *app) importCommand() *cobra.Command {
+func (t *Tool) importCommand() *cobra.Command {
 	var ids bool
 	c := &cobra.Command{
 		Use:   "import FILE.tar|- DIR",
@@ -24,16 +24,16 @@ func (a *app) importCommand() *cobra.Command {
 			"Exit status 1 when anything of the stream was not taken.",
 		Args: cli.Arity(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.importStream(cmd.Context(), args[0], args[1], ids)
+			return t.importStream(cmd.Context(), args[0], args[1], ids)
 		},
 	}
-	a.groupFlag(c.Flags())
+	t.groupFlag(c.Flags())
 	c.Flags().BoolVar(&ids, "ids", false, "compute the id of every block too: for streams from elsewhere; SHA-256, slower")
 	return c
 }
 
-func (a *app) importStream(ctx context.Context, file, dir string, ids bool) error {
-	in, size := a.in, int64(0)
+func (t *Tool) importStream(ctx context.Context, file, dir string, ids bool) error {
+	in, size := t.In, int64(0)
 	if file != "-" {
 		f, err := os.Open(file)
 		if err != nil {
@@ -45,13 +45,13 @@ func (a *app) importStream(ctx context.Context, file, dir string, ids bool) erro
 		}
 		in = f
 	}
-	o, finish := a.campaignOptions(dir, "import", 0)
+	o, finish := t.campaignOptions(dir, "import", 0)
 	got, err := campaign.Import(ctx, o, io.Reader(in), campaign.ImportOptions{IDs: ids, Size: size})
 	finish()
 	if err != nil && got.Segments == 0 && errors.Is(err, campaign.ErrNoCampaign) {
 		return cannotRun(err)
 	}
-	if showErr := a.showImport(got); showErr != nil {
+	if showErr := t.showImport(got); showErr != nil {
 		return showErr
 	}
 	switch {
@@ -63,14 +63,14 @@ func (a *app) importStream(ctx context.Context, file, dir string, ids bool) erro
 	return nil
 }
 
-func (a *app) showImport(got *campaign.Imported) error {
-	if a.json {
-		return a.printJSON(got)
+func (t *Tool) showImport(got *campaign.Imported) error {
+	if *t.JSON {
+		return cli.PrintJSON(t.Out, got)
 	}
 	for _, s := range got.Refused {
-		fmt.Fprintf(a.out, "not taken: %s\n", s)
+		fmt.Fprintf(t.Out, "not taken: %s\n", s)
 	}
-	_, err := fmt.Fprintf(a.out, "imported %d blocks and %d name records in %d segments of %d incarnations, %s\n",
-		got.Blocks, got.Names, got.Segments, len(got.Into), human(got.Bytes))
+	_, err := fmt.Fprintf(t.Out, "imported %d blocks and %d name records in %d segments of %d incarnations, %s\n",
+		got.Blocks, got.Names, got.Segments, len(got.Into), cli.Human(got.Bytes))
 	return err
 }

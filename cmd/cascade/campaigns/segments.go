@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"cmp"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/campaign/segfile"
@@ -36,7 +37,7 @@ var segmentOrders = map[string]func(a, b *campaign.Segment) int{
 	"created": func(a, b *campaign.Segment) int { return a.Created.Compare(b.Created) },
 }
 
-func (a *app) segmentsCommand() *cobra.Command {
+func (t *Tool) segmentsCommand() *cobra.Command {
 	f := segmentsFlags{}
 	c := &cobra.Command{
 		Use:   "segments DIR",
@@ -44,10 +45,10 @@ func (a *app) segmentsCommand() *cobra.Command {
 		Long: "List the segments of a campaign: size, state, what is live in them. A block is live when the newest record of\n" +
 			"some name points to it. Only metadata is read; fsck reads the blocks too.",
 		Args: cli.Arity(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.segments(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return t.segments(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
-	a.groupFlag(flags)
+	t.groupFlag(flags)
 	flags.Int64Var(&f.rank, "rank", -1, "only segments of this rank")
 	flags.BoolVar(&f.long, "long", false, "also when it was made, frames, records, how much smaller its blocks are stored, and the layout on the file system")
 	flags.BoolVar(&f.namespaces, "namespaces", false, "list the namespaces instead, with what is live of each; --json has both")
@@ -56,7 +57,7 @@ func (a *app) segmentsCommand() *cobra.Command {
 	return c
 }
 
-func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
+func (t *Tool) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	order, ok := segmentOrders[f.sort]
 	if !ok {
 		return cli.Usagef("segments: --sort %s: use path, size, dead or created", f.sort)
@@ -64,7 +65,7 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	if f.jobs <= 0 {
 		return cli.Usagef("segments: --jobs must be above 0")
 	}
-	o, finish := a.campaignOptions(dir, "segments", f.jobs)
+	o, finish := t.campaignOptions(dir, "segments", f.jobs)
 	l, err := campaign.List(ctx, o, f.rank)
 	finish()
 	if err != nil {
@@ -73,11 +74,11 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 	if order != nil {
 		slices.SortStableFunc(l.Segments, order)
 	}
-	if a.json {
-		return a.printJSON(l)
+	if *t.JSON {
+		return cli.PrintJSON(t.Out, l)
 	}
 	if f.namespaces {
-		return a.segmentNamespaces(l)
+		return t.segmentNamespaces(l)
 	}
 	rows := [][]string{{"SEGMENT", "STATE", "SIZE", "BLOCKS", "LIVE", "LIVE BYTES", "NAMES", "DEAD", "DAMAGE"}}
 	if f.long {
@@ -87,25 +88,25 @@ func (a *app) segments(ctx context.Context, dir string, f segmentsFlags) error {
 		rows = append(rows, segmentRow(s, f.long))
 	}
 	if len(l.Segments) > 0 {
-		if err := a.table(rows); err != nil {
+		if err := cli.PrintTable(t.Out, rows); err != nil {
 			return err
 		}
 	}
-	return a.segmentTotals(l)
+	return t.segmentTotals(l)
 }
 
 // segmentNamespaces lists what a campaign has of each namespace.
-func (a *app) segmentNamespaces(l *campaign.Listing) error {
+func (t *Tool) segmentNamespaces(l *campaign.Listing) error {
 	rows := [][]string{{"NAMESPACE", "NAMES", "REFERENCED", "LAYOUT"}}
 	for _, n := range l.Namespaces {
-		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), human(n.BytesReferenced), layoutText(n.Layout)})
+		rows = append(rows, []string{strconv.Quote(n.Name), strconv.Itoa(n.Names), cli.Human(n.BytesReferenced), cmp.Or(n.Layout, &block.Layout{}).String()})
 	}
 	if len(l.Namespaces) > 0 {
-		if err := a.table(rows); err != nil {
+		if err := cli.PrintTable(t.Out, rows); err != nil {
 			return err
 		}
 	}
-	return a.segmentTotals(l)
+	return t.segmentTotals(l)
 }
 
 func segmentRow(s *campaign.Segment, long bool) []string {
@@ -127,36 +128,36 @@ func segmentRow(s *campaign.Segment, long bool) []string {
 		damage = fmt.Sprintf("%s and %d more", first, len(s.Damage)-1)
 	}
 	row := []string{
-		s.Path, state, human(s.Bytes), strconv.Itoa(s.Blocks), strconv.Itoa(s.LiveBlocks), human(s.LiveBytes), strconv.Itoa(s.LiveNames),
-		share(uint64(s.Payload-s.LiveBytes), uint64(s.Payload)), damage,
+		s.Path, state, cli.Human(s.Bytes), strconv.Itoa(s.Blocks), strconv.Itoa(s.LiveBlocks), cli.Human(s.LiveBytes), strconv.Itoa(s.LiveNames),
+		cli.Share(uint64(s.Payload-s.LiveBytes), uint64(s.Payload)), damage,
 	}
 	if long {
 		created := "-"
 		if !s.Created.IsZero() {
 			created = s.Created.Format(time.DateTime)
 		}
-		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), times(s.BlockBytes, s.Payload), dash(s.Layout))
+		row = append(row, created, strconv.Itoa(s.Frames), strconv.Itoa(s.Names), cli.Times(s.BlockBytes, s.Payload), cli.Dash(s.Layout))
 	}
 	return row
 }
 
-func (a *app) segmentTotals(l *campaign.Listing) error {
-	t := l.Totals
-	if err := a.printStrangers(l.Refused); err != nil {
+func (t *Tool) segmentTotals(l *campaign.Listing) error {
+	sum := l.Totals
+	if err := t.printStrangers(l.Refused); err != nil {
 		return err
 	}
 	for _, r := range l.Runs {
 		if r.Life == lease.LifeAlive {
-			fmt.Fprintf(a.out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))
+			fmt.Fprintf(t.Out, "%s is owned by a rank that lives: process %d on %s, which said so at %s\n", r.Path, r.Process, r.Host, r.Renewed.Format(time.DateTime))
 		}
 	}
-	if t.DuplicateBytes > 0 {
-		fmt.Fprintf(a.out, "%s are second copies of blocks\n", human(t.DuplicateBytes))
+	if sum.DuplicateBytes > 0 {
+		fmt.Fprintf(t.Out, "%s are second copies of blocks\n", cli.Human(sum.DuplicateBytes))
 	}
-	if t.Payload < t.BlockBytes {
-		fmt.Fprintf(a.out, "blocks of %s are stored in %s (%s)\n", human(t.BlockBytes), human(t.Payload), times(t.BlockBytes, t.Payload))
+	if sum.Payload < sum.BlockBytes {
+		fmt.Fprintf(t.Out, "blocks of %s are stored in %s (%s)\n", cli.Human(sum.BlockBytes), cli.Human(sum.Payload), cli.Times(sum.BlockBytes, sum.Payload))
 	}
-	_, err := fmt.Fprintf(a.out, "%d segments of %d incarnations of %d ranks in %s: %s, %d blocks with %s, of which %s live under %d names\n",
-		t.Segments, t.Incarnations, t.Ranks, filepath.Clean(l.Dir), human(t.Bytes), t.Blocks, human(t.Payload), share(uint64(t.LiveBytes), uint64(t.Payload)), t.LiveNames)
+	_, err := fmt.Fprintf(t.Out, "%d segments of %d incarnations of %d ranks in %s: %s, %d blocks with %s, of which %s live under %d names\n",
+		sum.Segments, sum.Incarnations, sum.Ranks, filepath.Clean(l.Dir), cli.Human(sum.Bytes), sum.Blocks, cli.Human(sum.Payload), cli.Share(uint64(sum.LiveBytes), uint64(sum.Payload)), sum.LiveNames)
 	return err
 }

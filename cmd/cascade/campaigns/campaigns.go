@@ -1,16 +1,36 @@
-package main
+package campaigns
 
 import (
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"cascadekv/internal/cli"
+	"cascadekv/internal/config"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/segment/trust"
 )
+
+// Tool is what the verbs have from the program around them. Flags of that program are
+// read when a verb runs. It is used by one goroutine.
+type Tool struct {
+	In       io.Reader
+	Out, Err io.Writer
+	JSON     *bool // whether to print JSON
+
+	Config func() (*config.Loaded, error)
+
+	group group // that shares the campaign
+}
+
+// Commands returns the verbs.
+func (t *Tool) Commands() []*cobra.Command {
+	return []*cobra.Command{t.lustreCommand(), t.segmentsCommand(), t.fsckCommand(), t.exportCommand(), t.importCommand()}
+}
 
 // group is the value of --group.
 type group struct {
@@ -32,17 +52,17 @@ func (g *group) Set(text string) (err error) {
 }
 
 // groupFlag adds --group to a verb on a campaign's directory.
-func (a *app) groupFlag(flags *pflag.FlagSet) {
-	flags.Var(&a.group, "group", "group, by name or number, that shares the campaign (lustre.group); what belongs to other users is not read")
+func (t *Tool) groupFlag(flags *pflag.FlagSet) {
+	flags.Var(&t.group, "group", "group, by name or number, that shares the campaign (lustre.group); what belongs to other users is not read")
 }
 
 // campaignOptions are what the verbs on a campaign's directory have in common,
 // with a bar for bytes. The caller ends the bar with finish.
-func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, finish func()) {
-	bar := a.progress(-1, what, true)
+func (t *Tool) campaignOptions(dir, what string, jobs int) (o campaign.Options, finish func()) {
+	bar := cli.Progress(t.Err, -1, what, true)
 	var mu sync.Mutex
 	known := int64(-1)
-	o = campaign.Options{Dir: dir, Jobs: jobs, Group: uint32(a.group.id), Progress: func(done, total int64) {
+	o = campaign.Options{Dir: dir, Jobs: jobs, Group: uint32(t.group.id), Progress: func(done, total int64) {
 		mu.Lock()
 		defer mu.Unlock()
 		if total != known && total > 0 {
@@ -59,11 +79,11 @@ func (a *app) campaignOptions(dir, what string, jobs int) (o campaign.Options, f
 }
 
 // printStrangers prints in one line how much belongs to others, and names some.
-func (a *app) printStrangers(s campaign.Strangers) error {
+func (t *Tool) printStrangers(s campaign.Strangers) error {
 	if s.Count == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(a.out, "%d files or directories belong to others and are not read; the first: %s\n", s.Count, s.First[0])
+	_, err := fmt.Fprintf(t.Out, "%d files or directories belong to others and are not read; the first: %s\n", s.Count, s.First[0])
 	return err
 }
 

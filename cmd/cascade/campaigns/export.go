@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"context"
@@ -24,7 +24,7 @@ type exportFlags struct {
 	jobs       int
 }
 
-func (a *app) exportCommand() *cobra.Command {
+func (t *Tool) exportCommand() *cobra.Command {
 	f := exportFlags{}
 	c := &cobra.Command{
 		Use:   "export DIR FILE.tar|-",
@@ -33,10 +33,10 @@ func (a *app) exportCommand() *cobra.Command {
 			"blocks stay behind. FILE must not exist. With - the summary goes to standard error.",
 		Example: "  cascade export /scratch/me/kv - --live | ssh other cascade import - /scratch/me/kv",
 		Args:    cli.Arity(2, 2),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.export(cmd.Context(), args[0], args[1], f) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return t.export(cmd.Context(), args[0], args[1], f) },
 	}
 	flags := c.Flags()
-	a.groupFlag(flags)
+	t.groupFlag(flags)
 	flags.StringArrayVar(&f.namespaces, "namespace", nil, "only names of this namespace and their blocks; may be given again")
 	flags.StringVar(&f.newer, "newer-than", "", "only names written since then and their blocks: a duration such as 36h or 7d, or a time such as 2026-01-31T12:00:00Z")
 	flags.BoolVar(&f.live, "live", false, "only the newest record of each name and its block")
@@ -60,7 +60,7 @@ func (f exportFlags) since(now time.Time) (time.Time, error) {
 	return time.Time{}, cli.Usagef("export: --newer-than %q is neither a duration (36h, 7d) nor a time (2026-01-31T12:00:00Z)", f.newer)
 }
 
-func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error {
+func (t *Tool) export(ctx context.Context, dir, file string, f exportFlags) error {
 	since, err := f.since(time.Now())
 	if err != nil {
 		return err
@@ -69,18 +69,18 @@ func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error
 		return cli.Usagef("export: --jobs must be above 0")
 	}
 	what := campaign.ExportOptions{Namespaces: f.namespaces, NewerThan: since, Live: f.live, Program: "cascade " + buildinfo.Version()}
-	o, finish := a.campaignOptions(dir, "export", f.jobs)
+	o, finish := t.campaignOptions(dir, "export", f.jobs)
 	defer finish()
 	if file == "-" {
-		if cli.IsTerminal(a.out) {
+		if cli.IsTerminal(t.Out) {
 			return cli.Usagef("export: standard output is a terminal; name a file, or pipe into cascade import - DIR")
 		}
-		x, err := campaign.Export(ctx, o, a.out, what)
+		x, err := campaign.Export(ctx, o, t.Out, what)
 		if err != nil {
 			return cannotRun(err)
 		}
 		finish()
-		return (&app{out: a.err, json: a.json}).showExport(x)
+		return (&Tool{Out: t.Err, JSON: t.JSON}).showExport(x)
 	}
 	var x *campaign.Exported
 	err = newFile(file, func(w io.Writer) (err error) {
@@ -91,7 +91,7 @@ func (a *app) export(ctx context.Context, dir, file string, f exportFlags) error
 		return cannotRun(err)
 	}
 	finish()
-	return a.showExport(x)
+	return t.showExport(x)
 }
 
 // newFile makes a file that must not exist, whole and durable or not at all.
@@ -118,17 +118,17 @@ func newFile(name string, write func(io.Writer) error) error {
 	return nil
 }
 
-func (a *app) showExport(x *campaign.Exported) error {
-	if a.json {
-		return a.printJSON(x)
+func (t *Tool) showExport(x *campaign.Exported) error {
+	if *t.JSON {
+		return cli.PrintJSON(t.Out, x)
 	}
 	for _, s := range x.LeftOut {
-		fmt.Fprintf(a.out, "left out: %s\n", s)
+		fmt.Fprintf(t.Out, "left out: %s\n", s)
 	}
-	_, err := fmt.Fprintf(a.out, "exported %d blocks and %d name records in %d segments, %s", x.Blocks, x.Names, x.Segments, human(x.Bytes))
+	_, err := fmt.Fprintf(t.Out, "exported %d blocks and %d name records in %d segments, %s", x.Blocks, x.Names, x.Segments, cli.Human(x.Bytes))
 	if x.Damaged > 0 {
-		fmt.Fprintf(a.out, "; %d damaged blocks stayed behind: cascade fsck says which", x.Damaged)
+		fmt.Fprintf(t.Out, "; %d damaged blocks stayed behind: cascade fsck says which", x.Damaged)
 	}
-	fmt.Fprintln(a.out)
+	fmt.Fprintln(t.Out)
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"cmp"
@@ -10,57 +10,58 @@ import (
 	"slices"
 	"strings"
 
+	"cascadekv/internal/cli"
 	"cascadekv/lustre/campaign"
 	"cascadekv/lustre/layout"
 )
 
-// layoutGroup is the files that have one layout.
-type layoutGroup struct {
+// LayoutGroup is the files that have one layout.
+type LayoutGroup struct {
 	Layout string      `json:"layout"` // options of lfs setstripe
 	Files  int         `json:"files"`
 	OSTs   map[int]int `json:"osts"` // stripes on each
 	First  string      `json:"first"`
 }
 
-// shownLayouts is the result of lustre show.
-type shownLayouts struct {
+// Layouts is the result of lustre show.
+type Layouts struct {
 	Dir        string        `json:"dir"`
 	FileSystem string        `json:"filesystem"`
 	Lustre     bool          `json:"lustre"`
 	Client     string        `json:"client,omitempty"`
 	Default    string        `json:"default"` // of dir; "": the file system's
 	Files      int           `json:"files"`
-	Groups     []layoutGroup `json:"groups"`
+	Groups     []LayoutGroup `json:"groups"`
 	Skipped    []string      `json:"skipped"` // files whose layout cannot be read, with the reason
 
 	Refused campaign.Strangers `json:"refused"` // what belongs to others and is not read
 }
 
-func (a *app) lustreShow(dir string) error {
+func (t *Tool) lustreShow(dir string) error {
 	i, err := layout.Detect(dir)
 	if err != nil {
 		return fmt.Errorf("lustre show: %w", err)
 	}
-	s := shownLayouts{Dir: dir, FileSystem: kindOf(i), Lustre: i.Lustre, Client: i.Version, Groups: []layoutGroup{}, Skipped: []string{}}
+	s := Layouts{Dir: dir, FileSystem: kindOf(i), Lustre: i.Lustre, Client: i.Version, Groups: []LayoutGroup{}, Skipped: []string{}}
 	if i.Lustre {
 		if err := s.read(dir); err != nil {
 			return fmt.Errorf("lustre show: %w", err)
 		}
 	}
-	if s.Refused, err = campaign.FindStrangers(campaign.Options{Dir: dir, Group: uint32(a.group.id)}); err != nil && !errors.Is(err, campaign.ErrNoCampaign) {
+	if s.Refused, err = campaign.FindStrangers(campaign.Options{Dir: dir, Group: uint32(t.group.id)}); err != nil && !errors.Is(err, campaign.ErrNoCampaign) {
 		return fmt.Errorf("lustre show: %w", err)
 	}
-	return a.show(s, func() error { return errors.Join(a.printLayouts(s), a.printStrangers(s.Refused)) })
+	return cli.Show(t.Out, *t.JSON, s, func() error { return errors.Join(t.printLayouts(s), t.printStrangers(s.Refused)) })
 }
 
 // read gathers the layouts of all segments below dir.
-func (s *shownLayouts) read(dir string) error {
+func (s *Layouts) read(dir string) error {
 	if g, err := layout.Read(dir); err == nil {
 		s.Default = g.Layout().Options()
 	} else if !errors.Is(err, layout.ErrNoLayout) {
 		return err
 	}
-	groups := map[string]*layoutGroup{}
+	groups := map[string]*LayoutGroup{}
 	for _, pattern := range []string{"agg_rank*.bin", "rank*-*/agg_rank*.bin"} {
 		files, err := filepath.Glob(filepath.Join(quoteGlob(dir), pattern))
 		if err != nil {
@@ -73,14 +74,14 @@ func (s *shownLayouts) read(dir string) error {
 	for _, g := range groups {
 		s.Groups = append(s.Groups, *g)
 	}
-	slices.SortFunc(s.Groups, func(x, y layoutGroup) int {
+	slices.SortFunc(s.Groups, func(x, y LayoutGroup) int {
 		return cmp.Or(cmp.Compare(y.Files, x.Files), strings.Compare(x.Layout, y.Layout))
 	})
 	return nil
 }
 
 // add counts one file. A file that has gone meanwhile is none.
-func (s *shownLayouts) add(groups map[string]*layoutGroup, path string) {
+func (s *Layouts) add(groups map[string]*LayoutGroup, path string) {
 	g, err := layout.Read(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -96,7 +97,7 @@ func (s *shownLayouts) add(groups map[string]*layoutGroup, path string) {
 	options := g.Layout().Options()
 	group := groups[options]
 	if group == nil {
-		group = &layoutGroup{Layout: options, OSTs: map[int]int{}, First: path}
+		group = &LayoutGroup{Layout: options, OSTs: map[int]int{}, First: path}
 		groups[options] = group
 	}
 	group.Files++
@@ -112,17 +113,17 @@ func quoteGlob(path string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
 }
 
-func (a *app) printLayouts(s shownLayouts) error {
+func (t *Tool) printLayouts(s Layouts) error {
 	if !s.Lustre {
-		_, err := fmt.Fprintf(a.out, "%s is on %s, not on a Lustre file system: its files have no stripes\n", s.Dir, s.FileSystem)
+		_, err := fmt.Fprintf(t.Out, "%s is on %s, not on a Lustre file system: its files have no stripes\n", s.Dir, s.FileSystem)
 		return err
 	}
-	if _, err := fmt.Fprintf(a.out, "%s is on %s, client %s; default for new files: %s\n", s.Dir, s.FileSystem, s.Client, cmp.Or(s.Default, "the file system's")); err != nil {
+	if _, err := fmt.Fprintf(t.Out, "%s is on %s, client %s; default for new files: %s\n", s.Dir, s.FileSystem, s.Client, cmp.Or(s.Default, "the file system's")); err != nil {
 		return err
 	}
 	if len(s.Groups) == 0 {
-		_, err := fmt.Fprintln(a.out, "no segments")
-		return errors.Join(err, a.printSkipped(s))
+		_, err := fmt.Fprintln(t.Out, "no segments")
+		return errors.Join(err, t.printSkipped(s))
 	}
 	rows := [][]string{{"FILES", "LAYOUT", "STRIPES ON OST", "FIRST FILE"}}
 	for _, g := range s.Groups {
@@ -134,16 +135,16 @@ func (a *app) printLayouts(s shownLayouts) error {
 		if err != nil {
 			first = g.First
 		}
-		rows = append(rows, []string{fmt.Sprint(g.Files), g.Layout, dash(strings.Join(osts, " ")), first})
+		rows = append(rows, []string{fmt.Sprint(g.Files), g.Layout, cli.Dash(strings.Join(osts, " ")), first})
 	}
-	return errors.Join(a.table(rows), a.printSkipped(s))
+	return errors.Join(cli.PrintTable(t.Out, rows), t.printSkipped(s))
 }
 
 // printSkipped names files whose layout is unknown.
-func (a *app) printSkipped(s shownLayouts) error {
+func (t *Tool) printSkipped(s Layouts) error {
 	var err error
 	for _, line := range s.Skipped {
-		_, failed := fmt.Fprintln(a.err, "left out:", line)
+		_, failed := fmt.Fprintln(t.Err, "left out:", line)
 		err = errors.Join(err, failed)
 	}
 	return err

@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ import (
 	"cascadekv/lustre/layout"
 )
 
-func (a *app) lustreCommand() *cobra.Command {
+func (t *Tool) lustreCommand() *cobra.Command {
 	var try bool
 	plan := &cobra.Command{
 		Use:   "plan",
@@ -25,7 +25,7 @@ func (a *app) lustreCommand() *cobra.Command {
 			"With --try, make an empty file in lustre.dir with this layout, print what it was granted, and remove it;\n" +
 			"exit status 1 when that is not what was asked for.",
 		Args: cli.Arity(0, 0),
-		RunE: func(*cobra.Command, []string) error { return a.lustrePlan(try) },
+		RunE: func(*cobra.Command, []string) error { return t.lustrePlan(try) },
 	}
 	plan.Flags().BoolVar(&try, "try", false, "ask the file system for the layout and print what it grants")
 	show := &cobra.Command{
@@ -34,14 +34,19 @@ func (a *app) lustreCommand() *cobra.Command {
 		Long: "Print the layouts that the segments below DIR, a lustre.dir or the directory of one rank, really have:\n" +
 			"read from the file system, grouped, with the number of stripes on each OST.",
 		Args: cli.Arity(1, 1),
-		RunE: func(_ *cobra.Command, args []string) error { return a.lustreShow(args[0]) },
+		RunE: func(_ *cobra.Command, args []string) error { return t.lustreShow(args[0]) },
 	}
-	a.groupFlag(show.Flags())
-	return verbs("lustre", "How segments lie on a Lustre file system", plan, show)
+	t.groupFlag(show.Flags())
+	c := &cobra.Command{
+		Use: "lustre", Short: "How segments lie on a Lustre file system", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	c.AddCommand(plan, show)
+	return c
 }
 
-// layoutOf is the layout of segments that the configuration asks for.
-func layoutOf(l *config.Loaded) (layout.Layout, error) {
+// LayoutOf is the layout of segments that the configuration asks for.
+func LayoutOf(l *config.Loaded) (layout.Layout, error) {
 	c := l.Lustre
 	asked, err := layout.Settings{
 		StripeCount: c.StripeCount, StripeSize: int64(c.StripeSize), Pool: c.Pool, Setstripe: c.Setstripe,
@@ -52,8 +57,8 @@ func layoutOf(l *config.Loaded) (layout.Layout, error) {
 	return asked, nil
 }
 
-// stripePlan is the result of lustre plan.
-type stripePlan struct {
+// StripePlan is the result of lustre plan.
+type StripePlan struct {
 	Dir        string        `json:"dir"`
 	FileSystem string        `json:"filesystem"`
 	Lustre     bool          `json:"lustre"`
@@ -72,17 +77,17 @@ type grantedTrial struct {
 
 var errNotGranted = errors.New("lustre plan: the file system does not grant the layout as configured")
 
-func (a *app) lustrePlan(try bool) error {
-	loaded, err := a.config()
+func (t *Tool) lustrePlan(try bool) error {
+	loaded, err := t.Config()
 	if err != nil {
 		return err
 	}
-	asked, err := layoutOf(loaded)
+	asked, err := LayoutOf(loaded)
 	if err != nil {
 		return err
 	}
 	c := loaded.Lustre
-	p := stripePlan{Dir: c.Dir, Layout: asked.Options(), Commands: []string{}, Warnings: []string{}}
+	p := StripePlan{Dir: c.Dir, Layout: asked.Options(), Commands: []string{}, Warnings: []string{}}
 	p.Warnings = append(p.Warnings, asked.Warnings(int64(c.SegmentBytes))...)
 	dir := c.Dir
 	if dir == "" {
@@ -95,7 +100,7 @@ func (a *app) lustrePlan(try bool) error {
 	if err := p.look(c.Dir, try, asked); err != nil {
 		return err
 	}
-	err = a.show(p, func() error { return a.printPlan(p) })
+	err = cli.Show(t.Out, *t.JSON, p, func() error { return t.printPlan(p) })
 	if err == nil && p.Trial != nil && len(p.Trial.Differences) > 0 {
 		return errNotGranted
 	}
@@ -103,7 +108,7 @@ func (a *app) lustrePlan(try bool) error {
 }
 
 // look finds out about the file system, and with try what it grants.
-func (p *stripePlan) look(dir string, try bool, asked layout.Layout) error {
+func (p *StripePlan) look(dir string, try bool, asked layout.Layout) error {
 	p.FileSystem = "unknown"
 	if dir == "" {
 		if try {
@@ -165,7 +170,7 @@ func kindOf(i layout.Info) string {
 	return fmt.Sprintf("file system 0x%08X", i.Type)
 }
 
-func (a *app) printPlan(p stripePlan) error {
+func (t *Tool) printPlan(p StripePlan) error {
 	var b strings.Builder
 	if p.Lustre {
 		fmt.Fprintf(&b, "# %s is on %s, client %s\n", p.Dir, p.FileSystem, p.Client)
@@ -180,7 +185,7 @@ func (a *app) printPlan(p stripePlan) error {
 		fmt.Fprintln(&b, c)
 	}
 	if p.Trial != nil {
-		fmt.Fprintf(&b, "# a file was granted: %s\n", dash(p.Trial.Granted))
+		fmt.Fprintf(&b, "# a file was granted: %s\n", cli.Dash(p.Trial.Granted))
 		for _, d := range p.Trial.Differences {
 			fmt.Fprintf(&b, "# not as asked for: %s\n", d)
 		}
@@ -188,6 +193,6 @@ func (a *app) printPlan(p stripePlan) error {
 	for _, w := range p.Warnings {
 		fmt.Fprintf(&b, "# note: %s\n", w)
 	}
-	_, err := fmt.Fprint(a.out, b.String())
+	_, err := fmt.Fprint(t.Out, b.String())
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package campaigns
 
 import (
 	"context"
@@ -17,7 +17,7 @@ type fsckFlags struct {
 	jobs                       int
 }
 
-func (a *app) fsckCommand() *cobra.Command {
+func (t *Tool) fsckCommand() *cobra.Command {
 	f := fsckFlags{}
 	c := &cobra.Command{
 		Use:   "fsck DIR",
@@ -27,10 +27,10 @@ func (a *app) fsckCommand() *cobra.Command {
 			"*.damaged, which readers pass over. What may have a writer is only read: run repairs between jobs.\n" +
 			"Exit status: 0 clean, 1 something was found (repaired or not, as printed), 2 wrong usage or not a directory.",
 		Args: cli.Arity(1, 1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.fsck(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return t.fsck(cmd.Context(), args[0], f) },
 	}
 	flags := c.Flags()
-	a.groupFlag(flags)
+	t.groupFlag(flags)
 	flags.StringVar(&f.verify, "verify", "payloads", "headers or payloads")
 	flags.BoolVar(&f.ids, "ids", false, "compute the id of every block too: SHA-256, slower")
 	flags.BoolVar(&f.repair, "repair", false, "repair what can be repaired")
@@ -54,11 +54,11 @@ func (f fsckFlags) check() error {
 	return nil
 }
 
-func (a *app) fsck(ctx context.Context, dir string, f fsckFlags) error {
+func (t *Tool) fsck(ctx context.Context, dir string, f fsckFlags) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	o, finish := a.campaignOptions(dir, "fsck", f.jobs)
+	o, finish := t.campaignOptions(dir, "fsck", f.jobs)
 	r, err := campaign.Check(ctx, o, campaign.CheckOptions{Payloads: f.verify == "payloads", IDs: f.ids})
 	finish()
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *app) fsck(ctx context.Context, dir string, f fsckFlags) error {
 	if f.repair {
 		failed = campaign.Repair(ctx, r, campaign.RepairOptions{Force: f.force, Delete: f.remove})
 	}
-	if err := a.showFsck(r); err != nil {
+	if err := t.showFsck(r); err != nil {
 		return err
 	}
 	switch {
@@ -82,47 +82,47 @@ func (a *app) fsck(ctx context.Context, dir string, f fsckFlags) error {
 	return fmt.Errorf("fsck: %s", r.Summary())
 }
 
-func (a *app) showFsck(r *campaign.Report) error {
-	if a.json {
-		return a.printJSON(r)
+func (t *Tool) showFsck(r *campaign.Report) error {
+	if *t.JSON {
+		return cli.PrintJSON(t.Out, r)
 	}
 	for _, f := range r.Findings {
 		place := f.File
 		if f.Offset >= 0 {
 			place = fmt.Sprintf("%s at %d", f.File, f.Offset)
 		}
-		fmt.Fprintf(a.out, "%s: %s: %s: %s\n", f.Severity, place, f.Kind, f.What)
+		fmt.Fprintf(t.Out, "%s: %s: %s: %s\n", f.Severity, place, f.Kind, f.What)
 		switch {
 		case f.Repaired:
-			fmt.Fprintf(a.out, "%9s→ repaired\n", "")
+			fmt.Fprintf(t.Out, "%9s→ repaired\n", "")
 		case f.Remedy != "":
-			fmt.Fprintf(a.out, "%9s→ %s\n", "", f.Remedy)
+			fmt.Fprintf(t.Out, "%9s→ %s\n", "", f.Remedy)
 		}
 	}
 	for _, s := range r.Repairs {
 		if s.Skipped != "" {
-			fmt.Fprintf(a.out, "%s: left as it is: %s\n", s.File, s.Skipped)
+			fmt.Fprintf(t.Out, "%s: left as it is: %s\n", s.File, s.Skipped)
 			continue
 		}
-		fmt.Fprintf(a.out, "%s: kept %d blocks and %d names, lost %d blocks", s.File, s.Blocks, s.Names, s.BlocksLost)
+		fmt.Fprintf(t.Out, "%s: kept %d blocks and %d names, lost %d blocks", s.File, s.Blocks, s.Names, s.BlocksLost)
 		for _, into := range s.Into {
-			fmt.Fprintf(a.out, "; now in %s", into)
+			fmt.Fprintf(t.Out, "; now in %s", into)
 		}
 		if s.Deleted {
-			fmt.Fprint(a.out, "; removed")
+			fmt.Fprint(t.Out, "; removed")
 		} else if s.Aside != "" {
-			fmt.Fprintf(a.out, "; moved aside as %s", s.Aside)
+			fmt.Fprintf(t.Out, "; moved aside as %s", s.Aside)
 		}
-		fmt.Fprintln(a.out)
+		fmt.Fprintln(t.Out)
 	}
 	if r.NoID > 0 {
-		fmt.Fprintf(a.out, "ids of %d blocks with unknown codecs were not computed, their checksums were\n", r.NoID)
+		fmt.Fprintf(t.Out, "ids of %d blocks with unknown codecs were not computed, their checksums were\n", r.NoID)
 	}
 	state := "clean"
 	if !r.Clean {
 		state = r.Summary()
 	}
-	_, err := fmt.Fprintf(a.out, "%s: %d segments, %s, %d blocks, %d live names checked (%s): %s\n",
-		r.Dir, r.Totals.Segments, human(r.Totals.Bytes), r.Totals.Blocks, r.Totals.LiveNames, r.Verify, state)
+	_, err := fmt.Fprintf(t.Out, "%s: %d segments, %s, %d blocks, %d live names checked (%s): %s\n",
+		r.Dir, r.Totals.Segments, cli.Human(r.Totals.Bytes), r.Totals.Blocks, r.Totals.LiveNames, r.Verify, state)
 	return err
 }
