@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"cascadekv/cmd/cascade/campaigns"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/internal/preflight"
 	"cascadekv/internal/resp"
+	"cascadekv/lustre/layout"
 	"cascadekv/tiers"
 )
 
@@ -25,19 +27,83 @@ func (a *app) doctorCommand() *cobra.Command {
 		Long: "Check whether this node can run a rank as configured, and how the running one does.\n" +
 			"Exit status 1 when a check fails; warnings do not count.",
 		Args: cli.Arity(0, 0),
-		RunE: func(*cobra.Command, []string) error {
-			loaded, err := a.config()
-			if err != nil {
-				return err
-			}
-			var checks []check
-			for _, w := range loaded.Warnings {
-				checks = append(checks, preflight.Warning("configuration", "unset them, or correct their names", "%s", w))
-			}
-			checks = append(checks, preflight.Here(a.env).All(&loaded.Config)...)
-			return a.report(append(checks, a.checkRank(loaded)...))
-		},
+		RunE: func(*cobra.Command, []string) error { return a.doctor() },
 	}
+}
+
+func (a *app) doctor() error {
+	loaded, err := a.config()
+	if err != nil {
+		return err
+	}
+	var checks []check
+	for _, w := range loaded.Warnings {
+		checks = append(checks, preflight.Warning("configuration", "unset them, or correct their names", "%s", w))
+	}
+	client, err := a.dialWith(loaded)
+	judged := loaded
+	if err == nil {
+		defer client.Close()
+		var found check
+		if judged, found = configOf(client, loaded); found.Name != "" {
+			checks = append(checks, found)
+		}
+	}
+	checks = append(checks, preflight.Here(a.env).All(&judged.Config)...)
+	if one := checkStripes(judged); one.Name != "" {
+		checks = append(checks, one)
+	}
+	return a.report(append(checks, a.checkRank(loaded, client, err)...))
+}
+
+// configOf is the configuration that the node is judged by: that of the running rank, or
+// one's own if the rank does not say.
+func configOf(client *resp.Client, own *config.Loaded) (*config.Loaded, check) {
+	const name = "configuration"
+	texts := map[string]string{}
+	reply, err := client.Do("CONFIG", "GET", "*")
+	if err == nil {
+		for at := 0; at+1 < len(reply.Elems); at += 2 {
+			texts[string(reply.Elems[at].Str)] = string(reply.Elems[at+1].Str)
+		}
+	}
+	if _, says := texts["shm.bytes"]; !says {
+		return own, preflight.Warning(name, "upgrade the rank", "the running rank does not say its own: this one's is judged")
+	}
+	theirs, err := config.FromTexts(texts)
+	if err != nil {
+		return own, preflight.Warning(name, "use the cascade of the rank's version", "that of the running rank cannot be read, so this one's is judged: %v", err)
+	}
+	var differ []string
+	for _, k := range config.Keys() {
+		if k.Text(&theirs.Config) != k.Text(&own.Config) {
+			differ = append(differ, k.Path)
+		}
+	}
+	if len(differ) == 0 {
+		return theirs, preflight.Okay(name, "that of the running rank, which is this one")
+	}
+	return theirs, preflight.Okay(name, "that of the running rank; a rank started here would have others of %s", strings.Join(differ, ", "))
+}
+
+// checkStripes looks which layout new segments are granted on Lustre.
+func checkStripes(l *config.Loaded) check {
+	const name = "stripes"
+	if i, err := layout.Detect(l.Lustre.Dir); l.Lustre.Dir == "" || err != nil || !i.Lustre {
+		return check{} // the check of lustre.dir has that
+	}
+	asked, err := campaigns.LayoutOf(l)
+	if err != nil {
+		return preflight.Failure(name, "cascade config check", "%v", err)
+	}
+	t, err := campaigns.TryLayout(l.Lustre.Dir, asked)
+	switch {
+	case err != nil:
+		return preflight.Warning(name, "cascade lustre plan --try", "%v", err)
+	case len(t.Differences) > 0:
+		return preflight.Warning(name, "ask for what there is, or set it on the directory: cascade lustre plan", "granted %s: %s", t.Granted, strings.Join(t.Differences, "; "))
+	}
+	return preflight.Okay(name, "granted as asked for: %s", t.Granted)
 }
 
 // report prints the checks and fails when one of them did.
@@ -66,9 +132,8 @@ func (a *app) report(checks []check) error {
 	return nil
 }
 
-// checkRank looks at the rank that runs here, if one does.
-func (a *app) checkRank(loaded *config.Loaded) []check {
-	client, err := a.dialWith(loaded)
+// checkRank looks at the rank that runs here, if one does: err is why there is no client of it.
+func (a *app) checkRank(loaded *config.Loaded, client *resp.Client, err error) []check {
 	if errors.Is(err, resp.ErrForeignServer) {
 		return []check{preflight.Failure("rank", "give the rank a socket in a directory that only its user can write to, as the default is: --socket", "%v", err)}
 	}
@@ -82,7 +147,6 @@ func (a *app) checkRank(loaded *config.Loaded) []check {
 	if err != nil {
 		return []check{preflight.Failure("rank", "give the password that the rank was started with: password_file", "%v", err)}
 	}
-	defer client.Close()
 	_, s, err := fetchStats(client)
 	if err != nil {
 		return []check{preflight.Failure("rank", "is something else listening there?", "%v", err)}

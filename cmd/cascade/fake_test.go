@@ -25,8 +25,9 @@ type fakeRank struct {
 	values   map[string]string // by namespace and key
 	asked    [][]string
 	stats    string
-	why      string // the answer to CASCADE.WHY
-	known    string // the id that it takes without the bytes; "": it knows no such command
+	config   map[string]string // the answer to CONFIG GET
+	why      string            // the answer to CASCADE.WHY
+	known    string            // the id that it takes without the bytes; "": it knows no such command
 	password string
 }
 
@@ -91,6 +92,12 @@ func (f *fakeRank) answer(w *resp.Writer, args []string) {
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, args)
 	switch args[0] {
+	case "CONFIG":
+		w.Map(len(f.config))
+		for k, v := range f.config {
+			w.BulkString(k)
+			w.BulkString(v)
+		}
 	case "CASCADE.STATS":
 		w.Bulk([]byte(f.stats))
 	case "CASCADE.WHY":

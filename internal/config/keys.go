@@ -92,6 +92,15 @@ func (k Key) TOML(c *Config) string {
 	}
 }
 
+// Texts is every key's value, by its path, as variables and flags have it.
+func (c *Config) Texts() map[string]string {
+	texts := make(map[string]string, len(allKeys))
+	for _, k := range allKeys {
+		texts[k.Path] = k.Text(c)
+	}
+	return texts
+}
+
 // Value is the key's value in c, for JSON.
 func (k Key) Value(c *Config) any { return k.field(c).Interface() }
 

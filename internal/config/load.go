@@ -101,6 +101,18 @@ func Load(s Sources) (*Loaded, error) {
 	return l, nil
 }
 
+// FromTexts is Load of what Texts says of another program's configuration. Keys that this
+// program does not know are left out.
+func FromTexts(texts map[string]string) (*Loaded, error) {
+	known := map[string]string{}
+	for _, k := range allKeys {
+		if text, ok := texts[k.Path]; ok {
+			known[k.Path] = text
+		}
+	}
+	return Load(Sources{Flags: known})
+}
+
 // files lists the files to read, lowest precedence first.
 func (s Sources) files() ([]string, error) {
 	var names []string

@@ -63,7 +63,13 @@ var questions = []question{
 	{"locked memory", false, func(m Machine, _ *config.Config) Check { return m.lockedMemory() }},
 	{"socket", true, func(m Machine, c *config.Config) Check { return m.socketDir(c.Socket) }},
 	{"lustre", false, Machine.lustre}, // its servers may not answer
+	{"quota", false, Machine.quota},   // likewise
+	{"io_uring", false, Machine.ring},
+	{"clock", false, Machine.clock},
 	{"gpu", false, func(m Machine, _ *config.Config) Check { return m.gpu() }},
+	{"nvme", false, func(m Machine, _ *config.Config) Check { return m.nvme() }},
+	{"slingshot", false, func(m Machine, _ *config.Config) Check { return m.slingshot() }},
+	{"fabric address", false, Machine.fabric},
 	{"slurm", false, func(m Machine, _ *config.Config) Check { return m.slurm() }},
 	{"mpi", false, func(m Machine, _ *config.Config) Check { return m.mpi() }},
 }

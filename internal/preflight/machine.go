@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"os"
@@ -29,15 +30,22 @@ type Machine struct {
 	uname    func() (unix.Utsname, error)
 	lookPath func(program string) (string, error)
 	tryHuge  func(dir string) error // as arena.TryHugePages
+	tryRing  func() error           // makes an io_uring, and gives it back
+	synced   func() (bool, error)   // whether the clock is kept right
+	run      func(ctx context.Context, program string, args ...string) (string, error)
 }
 
 // Here returns the node that this process runs on. env is as of os.Environ.
 func Here(env []string) Machine {
 	return Machine{
-		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath, tryHuge: arena.TryHugePages,
+		root: "/", env: env, uid: os.Getuid(), lookPath: exec.LookPath, tryHuge: arena.TryHugePages, tryRing: tryRing, synced: synced,
 		statfs: func(path string) (s unix.Statfs_t, err error) { err = unix.Statfs(path, &s); return s, err },
 		rlimit: func(r int) (l unix.Rlimit, err error) { err = unix.Getrlimit(r, &l); return l, err },
 		uname:  func() (u unix.Utsname, err error) { err = unix.Uname(&u); return u, err },
+		run: func(ctx context.Context, program string, args ...string) (string, error) {
+			out, err := exec.CommandContext(ctx, program, args...).Output()
+			return string(out), err
+		},
 	}
 }
 
@@ -144,22 +152,6 @@ func (m Machine) socketDir(socket string) Check {
 			"all users share %s: another one could serve %s before the rank does, and clients that do not look who serves it would send their password there", dir, socket)
 	}
 	return Okay(name, "%s (%d of %d bytes)", socket, len(socket), config.MaxSocketPath)
-}
-
-// gpus lists device files of graphics processors.
-func (m Machine) gpus() []string {
-	found, _ := filepath.Glob(m.path("/dev/nvidia[0-9]*")) // the pattern is valid
-	if _, err := os.Stat(m.path("/dev/kfd")); err == nil {
-		found = append(found, "/dev/kfd")
-	}
-	return found
-}
-
-func (m Machine) gpu() Check {
-	if found := m.gpus(); len(found) > 0 {
-		return Okay("gpu", "%d device(s): %s", len(found), strings.Join(found, ", "))
-	}
-	return Okay("gpu", "none")
 }
 
 func (m Machine) slurm() Check {

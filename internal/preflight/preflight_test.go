@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -56,10 +57,19 @@ func healthy(t *testing.T) (Machine, *config.Config) {
 		},
 		lookPath: func(string) (string, error) { return "", errors.New("not found") },
 		tryHuge:  func(string) error { return nil },
+		tryRing:  func() error { return nil },
+		synced:   func() (bool, error) { return true, nil },
+		run:      func(context.Context, string, ...string) (string, error) { return "", errors.New("not found") },
 	}
 	c := config.Default()
 	c.Socket, c.Shm.Path, c.Lustre.Dir = filepath.Join(t.TempDir(), "new", "s"), "/dev/shm/none.arena", lustre
 	return m, &c
+}
+
+// limited has lfs print a quota.
+func limited(m *Machine, text string) {
+	m.lookPath = func(string) (string, error) { return "/usr/bin/lfs", nil }
+	m.run = func(context.Context, string, ...string) (string, error) { return text, nil }
 }
 
 func TestAll(t *testing.T) {
@@ -110,7 +120,46 @@ func TestAll(t *testing.T) {
 			c.Lustre.Dir = filepath.Join(c.Lustre.Dir, "new", "kv")
 			m.statfs = func(string) (unix.Statfs_t, error) { return unix.Statfs_t{}, unix.ENOENT }
 		}, "lustre", OK, []string{"the rank makes it"}},
-		"slurm": {func(m *Machine, _ *config.Config) { m.env = []string{"SLURM_JOB_ID=77", "SLURM_NODEID=0"} }, "slurm", OK, []string{"job 77"}},
+		"no ring": {func(m *Machine, _ *config.Config) { m.tryRing = func() error { return unix.EPERM } }, "io_uring", Warn, []string{"not permitted", "io_uring_disabled", "threads"}},
+		"no ring, no lustre": {func(m *Machine, c *config.Config) {
+			m.tryRing, c.Lustre.Dir = func() error { return unix.EPERM }, ""
+		}, "io_uring", OK, []string{"nothing needs it"}},
+		"clock runs free": {func(m *Machine, _ *config.Config) { m.synced = func() (bool, error) { return false, nil } }, "clock", Warn, []string{"chronyd"}},
+		"clock of one": {func(m *Machine, c *config.Config) {
+			m.synced, c.Lustre.Dir = func() (bool, error) { return false, nil }, ""
+		}, "clock", OK, []string{"does not mind"}},
+		"nvme": {func(m *Machine, _ *config.Config) {
+			plant(t, m.root, map[string]string{"sys/class/nvme/nvme0/model": "Fast Disk 3000  \n"})
+		}, "nvme", OK, []string{"1 device(s): nvme0 Fast Disk 3000"}},
+		"slingshot without a network": {func(m *Machine, _ *config.Config) {
+			plant(t, m.root, map[string]string{"sys/class/cxi/cxi0/x": "", "sys/class/cxi/cxi1/x": ""})
+			m.env = []string{"SLURM_STEP_ID=0"}
+		}, "slingshot", Warn, []string{"2 adapter(s)", "job_vni"}},
+		"slingshot": {func(m *Machine, _ *config.Config) {
+			plant(t, m.root, map[string]string{"sys/class/cxi/cxi0/x": ""})
+			m.env = []string{"SLURM_STEP_ID=0", "SLINGSHOT_VNIS=4711"}
+		}, "slingshot", OK, []string{"4711"}},
+		"fabric": {func(_ *Machine, c *config.Config) {
+			c.Peers.Fabric, c.Peers.Listen = "tcp", "127.0.0.1:0"
+		}, "fabric address", Warn, []string{"127.0.0.1", "peers.listen"}},
+		"fabric of another node": {func(_ *Machine, c *config.Config) {
+			c.Peers.Fabric, c.Peers.Listen = "tcp", "192.0.2.1:0"
+		}, "fabric address", Fail, []string{"192.0.2.1", "peers.listen"}},
+		"quota": {func(m *Machine, _ *config.Config) { limited(m, " /mnt/l 4096 0 0 - 5 0 0 -\n") }, "quota", OK, []string{"4.00 MiB used without a limit, 5 files"}},
+		"quota of files": {func(m *Machine, _ *config.Config) {
+			limited(m, "/a/very/long/name\n   4096 0 0 - 5* 4 5 6d23h\n")
+		}, "quota", Fail, []string{"5 files of 5", "lfs quota -u 0"}},
+		"quota is used up": {func(m *Machine, _ *config.Config) { limited(m, " /mnt/l 4099* 4096 4100 none 5 0 0 -\n") }, "quota", Fail, []string{"of 4.00 MiB"}},
+		"quota is nearly": {func(m *Machine, c *config.Config) {
+			c.Lustre.SegmentBytes = units.MiB
+			limited(m, " /mnt/l 0 0 4096 - 5 0 0 -\n")
+		}, "quota", Warn, []string{"less than the tier may take"}},
+		"quota below the budget": {func(m *Machine, c *config.Config) {
+			c.Lustre.SegmentBytes, c.Lustre.Budget = units.MiB, units.GiB
+			limited(m, " /mnt/l 0 0 409600 - 5 0 0 -\n")
+		}, "quota", Warn, []string{"lustre.budget"}},
+		"quota in other words": {func(m *Machine, _ *config.Config) { limited(m, "Permission denied.\n") }, "quota", OK, []string{"not known"}},
+		"slurm":                {func(m *Machine, _ *config.Config) { m.env = []string{"SLURM_JOB_ID=77", "SLURM_NODEID=0"} }, "slurm", OK, []string{"job 77"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, c := healthy(t)

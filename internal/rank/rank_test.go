@@ -15,6 +15,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
+	"cascadekv/internal/resp"
 	"cascadekv/internal/testing/testlog"
 	"cascadekv/internal/units"
 )
@@ -99,6 +100,28 @@ func TestRankEndsAndStartsWarm(t *testing.T) {
 				t.Errorf("%s is left: %v", left, err)
 			}
 		}
+	}
+}
+
+// TestRankSaysItsConfiguration: whoever judges a rank from beside it reads what is in force there.
+func TestRankSaysItsConfiguration(t *testing.T) {
+	c := configOf(t, t.TempDir())
+	_, served, end := live(t, c, io.Discard)
+	client, err := resp.Dial("unix", c.Socket, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, err := client.Do("CONFIG", "GET", "shm.*", "socket")
+	client.Close()
+	texts := map[string]string{}
+	for at := 0; at+1 < len(reply.Elems); at += 2 {
+		texts[string(reply.Elems[at].Str)] = string(reply.Elems[at+1].Str)
+	}
+	if want := c.Texts(); err != nil || texts["shm.bytes"] != want["shm.bytes"] || texts["shm.path"] != c.Shm.Path || texts["socket"] != c.Socket {
+		t.Errorf("%v, %v", texts, err)
+	}
+	if err := errors.Join(end(), <-served); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -48,6 +48,12 @@ func (s *settings) get() (config.Config, string) {
 	return s.mu.config, s.mu.password
 }
 
+// texts is the configuration in force, by key.
+func (s *settings) texts() map[string]string {
+	c, _ := s.get()
+	return c.Texts()
+}
+
 func (s *settings) replace(c config.Config, password string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -351,6 +351,9 @@ func cmdConfig(c *conn, words [][]byte) {
 		return
 	}
 	values := admin.ConfigValues(c.srv.opt.Store.Stats(), c.srv.limits.Load().MaxConnections, maxBulk, databases)
+	if own := c.srv.opt.Config; own != nil {
+		maps.Copy(values, own())
+	}
 	asked := map[string]bool{}
 	for _, pattern := range words[2:] {
 		if len(pattern) > glob.MaxPattern {

@@ -38,6 +38,10 @@ type Options struct {
 	Version   string
 	Limits    Limits
 
+	// Config returns the configuration in force for CONFIG GET, by key; nil: that has
+	// only Redis's names.
+	Config func() map[string]string
+
 	// ZeroCopy lets large values go out by reference to the store's memory. Not where
 	// anything else than this kernel has that memory by its address; see
 	// cascade.View.ZeroCopy.

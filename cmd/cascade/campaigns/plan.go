@@ -59,18 +59,18 @@ func LayoutOf(l *config.Loaded) (layout.Layout, error) {
 
 // StripePlan is the result of lustre plan.
 type StripePlan struct {
-	Dir        string        `json:"dir"`
-	FileSystem string        `json:"filesystem"`
-	Lustre     bool          `json:"lustre"`
-	Client     string        `json:"client,omitempty"`
-	Layout     string        `json:"layout"`   // options of lfs setstripe; "": the directory's default
-	Commands   []string      `json:"commands"` // for all that is made below dir from now on
-	Warnings   []string      `json:"warnings"`
-	Trial      *grantedTrial `json:"trial,omitempty"`
+	Dir        string   `json:"dir"`
+	FileSystem string   `json:"filesystem"`
+	Lustre     bool     `json:"lustre"`
+	Client     string   `json:"client,omitempty"`
+	Layout     string   `json:"layout"`   // options of lfs setstripe; "": the directory's default
+	Commands   []string `json:"commands"` // for all that is made below dir from now on
+	Warnings   []string `json:"warnings"`
+	Trial      *Trial   `json:"trial,omitempty"`
 }
 
-// grantedTrial is what a file was granted.
-type grantedTrial struct {
+// Trial is what a file was granted.
+type Trial struct {
 	Granted     string   `json:"granted"`
 	Differences []string `json:"differences"`
 }
@@ -131,22 +131,24 @@ func (p *StripePlan) look(dir string, try bool, asked layout.Layout) error {
 	if !try || !i.Lustre {
 		return nil
 	}
-	p.Trial, err = tryLayout(dir, asked)
-	return err
+	if p.Trial, err = TryLayout(dir, asked); err != nil {
+		return fmt.Errorf("lustre plan --try: %w", err)
+	}
+	return nil
 }
 
-// tryLayout does on a directory and a file of its own what a rank does.
-func tryLayout(dir string, asked layout.Layout) (_ *grantedTrial, err error) {
+// TryLayout does on a directory and a file of its own what a rank does.
+func TryLayout(dir string, asked layout.Layout) (_ *Trial, err error) {
 	own, err := os.MkdirTemp(dir, ".cascade-plan-")
 	if err != nil {
-		return nil, fmt.Errorf("lustre plan --try: %w; check owner, mode and quota of %s", err, dir)
+		return nil, fmt.Errorf("%w; check owner, mode and quota of %s", err, dir)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(own)) }()
-	t := &grantedTrial{Differences: []string{}}
+	t := &Trial{Differences: []string{}}
 	striper, path := layout.NewStriper(asked, nil), filepath.Join(own, "file")
 	striper.Prepare(own)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		return nil, fmt.Errorf("lustre plan --try: %w", err)
+		return nil, err
 	}
 	t.Granted = striper.Describe(path)
 	r, _ := striper.Last()
