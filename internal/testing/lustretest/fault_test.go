@@ -114,6 +114,7 @@ func TestQuota(t *testing.T) {
 	}
 	conclude(t, m, c, r, "quota")
 	then(t, m, "TestRealQuota")
+	then(t, m, "TestRealDoctor")
 }
 
 // outage is a way to take an OST away.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -125,6 +126,28 @@ func TestRealQuota(t *testing.T) {
 			wantBlocks(t, "acknowledged", s, items...)
 			shell(t, "rm -rf %s", dir)
 		})
+	}
+}
+
+// TestRealDoctor: cascade doctor sees a user's quota as it gets short, and the stripes that are granted.
+func TestRealDoctor(t *testing.T) {
+	const user = 1004
+	dir := onLustre(t)
+	doctor := func(quota string) string {
+		t.Helper()
+		shell(t, "lfs setquota -u %d -b 0 -B %s -i 0 -I 0 /mnt/lustre", user, quota)
+		c := exec.Command(filepath.Join(os.Getenv("CASCADE_E2E_BIN"), "cascade"), "doctor")
+		c.Env = append(os.Environ(), "CASCADE_LUSTRE_DIR="+dir, "CASCADE_LUSTRE_STRIPE_COUNT=1", "CASCADE_LUSTRE_SEGMENT_BYTES=64MiB")
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+		out, _ := c.CombinedOutput() // a guest fails some check
+		return string(out)
+	}
+	defer shell(t, "lfs setquota -u %d -b 0 -B 0 -i 0 -I 0 /mnt/lustre", user)
+	for quota, want := range map[string]string{"10G": "ok    quota           ", "256M": "warn  quota           ", "16M": "fail  quota           "} {
+		text := doctor(quota)
+		if !strings.Contains(text, want) || !strings.Contains(text, "granted as asked for: -c 1") {
+			t.Errorf("with a quota of %s it does not say %q and what is granted:\n%s", quota, want, text)
+		}
 	}
 }
 
