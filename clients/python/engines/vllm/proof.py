@@ -1,11 +1,11 @@
 """vLLM on a rank: the tier alone, fresh processes and a rank that is damaged and killed, the same with the next vLLM, a server whose
-own caches are too small, docs/vllm.md, the matrix of faults, and a level that is slower than computing."""
+own caches are too small, docs/vllm.md, the matrix of faults, a level that is slower than computing, and batch jobs under Slurm."""
 
 from engines import daemon
 from engines.faults import built
-from engines.vllm import docs, engine, faults, install, pair, serve, slow
+from engines.vllm import docs, engine, faults, install, pair, serve, slow, slurm
 
-PROOFS = ("tier", "pair", "next", "serve", "docs", "faults", "slow")
+PROOFS = ("tier", "pair", "next", "serve", "docs", "faults", "slow", "slurm")
 
 
 def add_options(parser):
@@ -15,7 +15,7 @@ def add_options(parser):
 def prove(args, work):
     figures = {}
     only = "faults" if args.faults else args.vllm_only
-    for name, proof in zip(PROOFS, (tier, pair.test, pair.test_next, serve.test, docs.test, failing, slowed)):
+    for name, proof in zip(PROOFS, (tier, pair.test, pair.test_next, serve.test, docs.test, failing, slowed, slurm.test)):
         if only in (None, name):
             folder = work / f"{work.name}-{name}"  # the arena in /dev/shm is called after it
             folder.mkdir()
