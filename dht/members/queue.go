@@ -15,6 +15,14 @@ const crowded = 4096
 // what the reader does with a change takes longer.
 const gather = 20 * time.Millisecond
 
+// While changes go on, the reader rests so many times as long as it took for the last ones, and
+// at most that long: as a job starts, each of many ranks that share CPUs hears of the others
+// one by one, and makes a ring for what it has heard.
+const (
+	restTimes = 4
+	mostRest  = time.Second
+)
+
 // queue hands events to a slow reader in their order. put never blocks. When
 // the reader is far behind, it sees only the last event of each rank, and each
 // that concerns its own.
@@ -26,10 +34,11 @@ type queue struct {
 	events []Event
 	limit  int // how many events are thinned
 	closed bool
+	ending chan struct{} // closed likewise
 }
 
 func newQueue(self fabric.Rank) *queue {
-	q := &queue{self: self, limit: crowded}
+	q := &queue{self: self, limit: crowded, ending: make(chan struct{})}
 	q.wake.L = &q.mu
 	return q
 }
@@ -62,6 +71,7 @@ func (q *queue) thin() {
 
 // drain calls with the events that wait, until close and all before it are done.
 func (q *queue) drain(call func([]Event)) {
+	var next time.Time // when the reader has rested
 	for {
 		q.mu.Lock()
 		for len(q.events) == 0 && !q.closed {
@@ -69,7 +79,7 @@ func (q *queue) drain(call func([]Event)) {
 		}
 		if !q.closed {
 			q.mu.Unlock()
-			time.Sleep(gather)
+			q.pause(max(gather, time.Until(next)))
 			q.mu.Lock()
 		}
 		batch := q.events
@@ -77,7 +87,10 @@ func (q *queue) drain(call func([]Event)) {
 		done := q.closed
 		q.mu.Unlock()
 		if len(batch) > 0 {
+			began := time.Now()
 			call(batch)
+			took := time.Since(began)
+			next = began.Add(took + min(restTimes*took, mostRest))
 		}
 		if done {
 			return
@@ -85,10 +98,23 @@ func (q *queue) drain(call func([]Event)) {
 	}
 }
 
+// pause waits, but not for longer than until close.
+func (q *queue) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-q.ending:
+	}
+}
+
 // close ends drain after the events put so far.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.closed = true
+	if !q.closed {
+		q.closed = true
+		close(q.ending)
+	}
 	q.wake.Signal()
 }

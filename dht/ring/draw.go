@@ -93,6 +93,9 @@ func insert(scores []uint64, ranks []fabric.Rank, score uint64, rank fabric.Rank
 // takes each partition in turn to its first choice, or on along the circle to
 // the first rank with room.
 func bounded(r *Ring) (owners []fabric.Rank, bound int, err error) {
+	if len(r.ranks) == 1 { // each rank begins so, and consistent would take as long for it as for many
+		return slices.Repeat(r.ranks, Partitions), int(math.Ceil(Partitions * Load)), nil
+	}
 	members := make([]consistent.Member, len(r.ranks))
 	for i, rank := range circle(r.ranks) {
 		members[i] = newMember(rank)
