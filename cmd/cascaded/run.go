@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/fault"
 	"cascadekv/internal/rank"
 	"cascadekv/internal/rank/program"
+	"cascadekv/slurm/job"
 )
 
 // openTimeout is how long an opening that was called off is waited for: it may wait
@@ -45,7 +46,7 @@ func run(ctx context.Context, s config.Sources, p program.Program, rescues bool,
 		Sources: s, Loaded: loaded, Password: password, Signals: signals, Log: log, Rescue: rescues,
 		Reloaded: func(l *config.Loaded) { level.Set(levelOf(l.Log.Level)) },
 		Open: func(ctx context.Context, c config.Config, password string) (rank.Running, error) {
-			return open(ctx, rank.Options{Config: c, Password: password, Program: p, Log: log})
+			return open(ctx, rank.Options{Config: c, Password: password, SlurmJob: uint64(job.Here(os.Getenv)), Program: p, Log: log})
 		},
 	}
 	if p.State == nil { // what an earlier program had must be drained

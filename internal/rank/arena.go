@@ -34,8 +34,8 @@ type arenaFile struct {
 }
 
 // openArena opens the arena, the one that was handed over if there is one.
-func openArena(c config.Shm, st *handover.State, log *slog.Logger) (*arenaFile, error) {
-	o := memory.Options{Name: shm.Name, Path: c.Path, Bytes: int64(c.Bytes), File: st.ArenaFile(), Left: preflight.Here(nil).Left}
+func openArena(c config.Shm, job uint64, st *handover.State, log *slog.Logger) (*arenaFile, error) {
+	o := memory.Options{Name: shm.Name, Path: c.Path, Job: job, Bytes: int64(c.Bytes), File: st.ArenaFile(), Left: preflight.Here(nil).Left}
 	if o.File != nil {
 		o.Path = o.File.Name()
 	}

@@ -22,15 +22,15 @@ type levels struct {
 	buffers *memory.Buffers // for blocks of other ranks that are not kept; nil without peers
 }
 
-// openLevels opens the tiers, the arena as it was handed over if it was.
-func openLevels(c config.Config, st *handover.State, log *slog.Logger) (l *levels, err error) {
+// openLevels opens the tiers, the arena as it was handed over if it was. job is that of Options.
+func openLevels(c config.Config, job uint64, st *handover.State, log *slog.Logger) (l *levels, err error) {
 	l = &levels{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.arena, err = openArena(c.Shm, st, log); err != nil {
+	if l.arena, err = openArena(c.Shm, job, st, log); err != nil {
 		return l, err
 	}
 	if c.Host.Bytes > 0 {

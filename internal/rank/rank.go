@@ -20,6 +20,7 @@ import (
 type Options struct {
 	Config   config.Config // as Load returns it
 	Password string        // of clients, "" for none
+	SlurmJob uint64        // the id of the job that this process is in; 0: none
 
 	// Program is replaced by an upgrade. With a State the rank goes on with what the
 	// program before this one had. The zero value can not be upgraded.
@@ -87,7 +88,7 @@ func Open(ctx context.Context, o Options) (_ *Rank, err error) {
 	}
 
 	r := &Rank{program: o.Program, log: log, failed: make(chan error, 1)}
-	if r.levels, err = openLevels(*c, state, log); err != nil {
+	if r.levels, err = openLevels(*c, o.SlurmJob, state, log); err != nil {
 		return nil, err
 	}
 	if o.HandleFaults != nil {

@@ -5,12 +5,29 @@ import (
 	"io"
 
 	"cascadekv/internal/arena"
+	"cascadekv/internal/block"
 )
 
 // Contents is what the records of an arena file say that it holds.
 type Contents struct {
 	Blocks, Names int
 	Bytes         int64 // of the blocks
+}
+
+// JobOf returns the Slurm job whose process has an arena file, or had it last, by its first
+// page; 0 for none. unfinished: the process was at the start of making the file, which has no
+// mark of an arena yet. The error matches ErrOtherLayout for what can be no arena.
+func JobOf(file io.ReaderAt) (job uint64, unfinished bool, err error) {
+	var head [offJob + 8]byte
+	if _, err := file.ReadAt(head[:], 0); err != nil {
+		return 0, false, fmt.Errorf("memory: %w: %w", ErrOtherLayout, err)
+	}
+	unfinished = [offJob]byte(head[:]) == [offJob]byte{}
+	whole := string(head[:len(superMagic)]) == superMagic && le.Uint32(head[offSuperCRC:]) == block.CRC(head[:offSuperCRC])
+	if !unfinished && !whole {
+		return 0, false, ErrOtherLayout
+	}
+	return le.Uint64(head[offJob:]), unfinished, nil
 }
 
 // Inspect reads the records of an arena file of size bytes without changing it.

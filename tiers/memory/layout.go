@@ -25,6 +25,7 @@ const (
 	offSuperCRC = 40 // over [0, 40)
 	offReady    = 48 // this and what follows change while the file lives: outside the checksum
 	offMoving   = 56
+	offJob      = 64
 
 	blockMagic = 0x314b4243 // "CBK1"
 	nameMagic  = 0x314d4e43 // "CNM1"
@@ -285,6 +286,11 @@ func readLayout(p []byte) (ns string, seq uint64, l block.Layout, ok bool) {
 	s := string(p[layoutRecordSize:end])
 	l.DType = s[space:]
 	return s[:space], le.Uint64(p[8:]), l, l.Check() == nil
+}
+
+// storeJob writes which job the process is in.
+func storeJob(super []byte, job uint64) {
+	(*atomic.Uint64)(unsafe.Pointer(&super[offJob])).Store(job)
 }
 
 // publish stores a record's magic after everything else in it. A process that

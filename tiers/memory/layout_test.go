@@ -42,6 +42,8 @@ const (
 		"00000000" + // reserved
 		"6e73" + "667038" // namespace, dtype
 
+	goldenJob = "00000000" + "8877665544332211" // reserved, job
+
 	goldenSuper = "4341534353484d31" + // magic
 		"01000000" + // version
 		"00100000" + // page
@@ -81,6 +83,7 @@ func unhex(t testing.TB, s string) []byte {
 func TestGoldenBytes(t *testing.T) {
 	super := make([]byte, 4096)
 	geometryOf(4 << 20).writeSuper(super)
+	storeJob(super, 0x1122334455667788)
 	blockBytes := bytes.Repeat([]byte{0xff}, blockRecordSize) // a reused cell
 	someBlock().write(blockBytes)
 	n := someName()
@@ -93,6 +96,7 @@ func TestGoldenBytes(t *testing.T) {
 		want string
 	}{
 		"superblock": {super[:offReady], goldenSuper},
+		"job":        {super[offMoving+4 : offJob+8], goldenJob},
 		"block":      {blockBytes, goldenBlock},
 		"name":       {nameBytes, goldenName},
 		"layout":     {layoutBytes, goldenLayout},

@@ -22,6 +22,10 @@ type Options struct {
 	// one goroutine at a time.
 	Left func() (left int64, of string)
 
+	// Job is the id of the Slurm job that this process is in, for who looks for what
+	// the job has left; 0: none.
+	Job uint64
+
 	// File is an arena that an earlier program of this process had open, and its
 	// lock; nil: the file is opened by Path. Open takes it over. It keeps its size.
 	File *os.File
@@ -78,7 +82,7 @@ func Open(o Options) (*Tier, error) {
 // start makes a tier of a mapping, which it closes on error.
 func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
 	seen.Path, seen.Size, seen.Made = m.Path(), int64(len(m.Bytes())), m.Made()
-	sp, err := layOut(o.Name, m)
+	sp, err := layOut(o.Name, m, o.Job)
 	if err != nil {
 		if m.Made() {
 			err = errors.Join(err, m.Unlink())
@@ -98,14 +102,19 @@ func start(o Options, m *arena.Mapping, seen Opened) (*Tier, error) {
 }
 
 // layOut makes a space of a mapping. An arena file that is new, or no arena any
-// more, gets a superblock.
-func layOut(name string, m *arena.Mapping) (*space, error) {
+// more, gets a superblock. Each says which job has it before it takes more memory than a
+// page: what a process leaves that dies is known to be its job's.
+func layOut(name string, m *arena.Mapping, job uint64) (*space, error) {
 	mem := m.Bytes()
 	size := int64(len(mem))
 	if m.Path() == "" {
 		return newSpace(name, m, 0, mem, make([]byte, size/arena.Page)), nil
 	}
 	g := geometryOf(size)
+	if err := m.Commit(0, arena.Page); err != nil {
+		return nil, err
+	}
+	storeJob(mem, job)
 	if err := m.Commit(0, g.data); err != nil {
 		return nil, err
 	}
@@ -118,7 +127,9 @@ func layOut(name string, m *arena.Mapping) (*space, error) {
 				return nil, err
 			}
 		}
-		clear(mem[:g.data])
+		storeJob(mem, job)
+		clear(mem[:offJob])
+		clear(mem[offJob+8 : g.data])
 		g.writeSuper(sp.super)
 	}
 	storeMoving(sp.super, false) // the process before may have died of it

@@ -33,6 +33,7 @@ type Arena struct {
 	Blocks    int    `json:"blocks"` // as its records say; -1: they can not be read
 	Names     int    `json:"names"`  // likewise
 	Payload   int64  `json:"payload"`
+	Job       uint64 `json:"job"` // the Slurm job whose rank has it or had it last; 0: none, or not known
 }
 
 // Errors of Remove.
@@ -92,6 +93,7 @@ func Look(path string) (Arena, error) {
 	case !named:
 		return a, fmt.Errorf("shm: %s: %w", path, ErrNotArena)
 	}
+	a.Job, _, _ = memory.JobOf(f) // a damaged one has none
 	locked, err := arena.IsLocked(f)
 	if err != nil {
 		return a, err
