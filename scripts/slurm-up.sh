@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Start a Slurm cluster on this machine for tests: scripts/slurm-up.sh DIR NODES [OWNER]
+# Start a Slurm cluster on this machine for tests: scripts/slurm-up.sh DIR NODES [OWNER]; lines in SLURM_UP_CONF go into its slurm.conf
 # munge, slurmctld and one slurmd per node n0, n1, …, all with files in DIR, which it makes, and on ports of their own:
 # beside another Slurm it is no trouble. Then SLURM_CONF=DIR/slurm.conf srun … runs on it. scripts/slurm-down.sh DIR
 # stops it, also by itself when the process OWNER ends. For root: slurmd starts tasks as their users.
@@ -77,6 +77,8 @@ for i in $(seq 0 $((nodes - 1))); do
     echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$port CPUs=4 RealMemory=1000 State=UNKNOWN"
 done >>"$dir/slurm.conf"
 echo "PartitionName=debug Nodes=n[0-$((nodes - 1))] Default=YES MaxTime=INFINITE State=UP" >>"$dir/slurm.conf"
+
+echo "${SLURM_UP_CONF:-}" >>"$dir/slurm.conf"
 
 export SLURM_CONF=$dir/slurm.conf
 slurmctld -c >>"$dir/slurmctld.log" 2>&1

@@ -10,6 +10,7 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 
+	"cascadekv/cmd/cascade/arenas"
 	"cascadekv/cmd/cascade/campaigns"
 	"cascadekv/cmd/cascade/launcher"
 	"cascadekv/cmd/cascade/traces"
@@ -105,6 +106,11 @@ func (a *app) traceTool() *traces.Tool {
 // campaignTool is this program for the verbs on what lies on Lustre.
 func (a *app) campaignTool() *campaigns.Tool {
 	return &campaigns.Tool{In: a.in, Out: a.out, Err: a.err, JSON: &a.json, Config: a.config}
+}
+
+// arenaTool is this program for the verb arena.
+func (a *app) arenaTool() *arenas.Tool {
+	return &arenas.Tool{Out: a.out, JSON: &a.json, ShmDir: a.shmDir, Config: a.config}
 }
 
 // launchTool is this program for the verb launch.

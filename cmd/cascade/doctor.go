@@ -15,6 +15,7 @@ import (
 	"cascadekv/internal/resp"
 	"cascadekv/lustre/layout"
 	"cascadekv/tiers"
+	"cascadekv/tiers/shm"
 )
 
 // check is one question about the node or the rank with its answer.
@@ -212,4 +213,16 @@ func checkPeers(s rankStats) []check {
 		checks = append(checks, preflight.Okay("peers", "%d ranks, all answer", len(s.ranks)))
 	}
 	return checks
+}
+
+// checkSilent is for an address that nobody answers at: nil, unless a rank has the
+// arena that one started here would have. Then to start one is no remedy.
+func checkSilent(address, arena string) []check {
+	f, err := shm.Look(arena)
+	if err != nil || f.State != shm.Live {
+		return nil
+	}
+	return []check{preflight.Failure("rank", "wait some seconds: a rank whose socket file was removed listens there again, and one that starts or ends takes a while; "+
+		"then look at its log, and whether it was started with another --socket or stopped (kill -CONT)",
+		"none answers at %s, but one runs: it has the arena %s", address, arena)}
 }

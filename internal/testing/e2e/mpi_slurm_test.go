@@ -16,7 +16,8 @@ import (
 // cluster is a Slurm of this test on this machine: one slurmd for each rank.
 type cluster struct{ conf string }
 
-func startCluster(t *testing.T) cluster {
+// startCluster starts it, with more lines in its slurm.conf.
+func startCluster(t *testing.T, conf ...string) cluster {
 	t.Helper()
 	testneed.That(t, os.Geteuid() == 0, "the right to start tasks as their users", "run this test as root")
 	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin") // Debian's users have no daemons in theirs
@@ -36,7 +37,7 @@ func startCluster(t *testing.T) cluster {
 	})
 	began := time.Now()
 	up := exec.Command("../../../scripts/slurm-up.sh", dir, strconv.Itoa(mpiRanks), strconv.Itoa(os.Getpid()))
-	up.Env = launcherEnv(nil)
+	up.Env = launcherEnv([]string{"SLURM_UP_CONF=" + strings.Join(conf, "\n")})
 	if out, err := up.CombinedOutput(); err != nil {
 		t.Fatalf("slurm-up.sh: %v: %s", err, out)
 	}
