@@ -39,8 +39,9 @@ type Array struct {
 
 // Component is a part of a heterogeneous job.
 type Component struct {
-	Job   int // id of its own
-	Nodes []string
+	Job    int // id of its own
+	Nodes  []string
+	Memory int64 // as of Job, of one of its nodes; 0 also where it depends on their CPUs
 }
 
 // Step is what srun started this process in.
@@ -126,17 +127,24 @@ func (v *variables) hosts(names ...string) []string {
 // memory reads what the job may use of this node, in bytes. suffix is that of the
 // variables of a component.
 func (v *variables) memory(suffix string) int64 {
-	const most = math.MaxInt64 >> 20
-	mib := int64(v.number("SLURM_MEM_PER_NODE" + suffix))
-	if mib == 0 {
-		perCPU, cpus := int64(v.number("SLURM_MEM_PER_CPU"+suffix)), int64(v.number("SLURM_CPUS_ON_NODE"))
-		if cpus > 0 && perCPU > most/cpus {
-			v.fail("SLURM_MEM_PER_CPU"+suffix, "it is too large")
-			return 0
-		}
-		mib = perCPU * cpus
+	if bytes := v.perNode(suffix); bytes > 0 {
+		return bytes
 	}
-	if mib > most {
+	perCPU, cpus := int64(v.number("SLURM_MEM_PER_CPU"+suffix)), int64(v.number("SLURM_CPUS_ON_NODE"))
+	if cpus > 0 && perCPU > mostMiB/cpus {
+		v.fail("SLURM_MEM_PER_CPU"+suffix, "it is too large")
+		return 0
+	}
+	return perCPU * cpus << 20
+}
+
+// mostMiB is as many as can be counted in bytes.
+const mostMiB = math.MaxInt64 >> 20
+
+// perNode reads what the job may use of each node, where it was asked for so.
+func (v *variables) perNode(suffix string) int64 {
+	mib := int64(v.number("SLURM_MEM_PER_NODE" + suffix))
+	if mib > mostMiB {
 		v.fail("SLURM_MEM_PER_NODE"+suffix, "it is too large")
 		return 0
 	}
@@ -160,11 +168,14 @@ func (v *variables) components(j *Job) bool {
 		for i := range size {
 			suffix := fmt.Sprintf("_%s_GROUP_%d", kind, i)
 			c := Component{Job: v.number("SLURM_JOB_ID" + suffix), Nodes: v.hosts("SLURM_JOB_NODELIST" + suffix)}
-			j.Components = append(j.Components, c)
 			j.Nodes = append(j.Nodes, c.Nodes...)
 			if slices.Contains(c.Nodes, j.Node) {
-				j.Memory = v.memory(suffix)
+				c.Memory = v.memory(suffix)
+				j.Memory = c.Memory
+			} else {
+				c.Memory = v.perNode(suffix)
 			}
+			j.Components = append(j.Components, c)
 		}
 		return true
 	}

@@ -35,7 +35,9 @@ func environment(t *testing.T, file string, more ...string) func(string) string 
 func TestRead(t *testing.T) {
 	const mib = 1 << 20
 	three := []string{"n0", "n1", "n2"}
-	parts := []Component{{2, []string{"n0"}}, {3, []string{"n1", "n2"}}}
+	parts := func(first, second int64) []Component {
+		return []Component{{2, three[:1], first}, {3, three[1:], second}}
+	}
 	for name, c := range map[string]struct {
 		file string
 		more []string
@@ -44,11 +46,11 @@ func TestRead(t *testing.T) {
 		"batch script":    {"batch.env", nil, Job{ID: 1, Node: "n0", Nodes: three, Tasks: 3, Memory: 200 * mib}},
 		"step":            {"step.env", nil, Job{ID: 1, Node: "n2", Nodes: three, Tasks: 3, Memory: 200 * mib, Step: &Step{ID: 0, Nodes: three, Tasks: 3, Rank: 2}}},
 		"overlapping":     {"overlap.env", nil, Job{ID: 1, Node: "n0", Nodes: three, Tasks: 1, Memory: 200 * mib, Step: &Step{ID: 1, Nodes: three[:1], Tasks: 1}}},
-		"heterogeneous":   {"het.env", nil, Job{ID: 2, Node: "n0", Nodes: three, Memory: 50 * mib, Components: parts}},
-		"its second part": {"het-step.env", nil, Job{ID: 2, Node: "n1", Nodes: three, Tasks: 3, Components: parts, Step: &Step{ID: 1, Nodes: three, Tasks: 3, Rank: 1}}},
+		"heterogeneous":   {"het.env", nil, Job{ID: 2, Node: "n0", Nodes: three, Memory: 50 * mib, Components: parts(50*mib, 0)}},
+		"its second part": {"het-step.env", nil, Job{ID: 2, Node: "n1", Nodes: three, Tasks: 3, Components: parts(0, 0), Step: &Step{ID: 1, Nodes: three, Tasks: 3, Rank: 1}}},
 		"packs of Slurm 19": {"", []string{"SLURM_JOB_ID=2", "SLURM_PACK_SIZE=2", "SLURM_JOB_ID_PACK_GROUP_0=2", "SLURM_JOB_ID_PACK_GROUP_1=3",
 			"SLURM_JOB_NODELIST_PACK_GROUP_0=n0", "SLURM_JOB_NODELIST_PACK_GROUP_1=n[1-2]", "SLURM_MEM_PER_NODE_PACK_GROUP_1=7", "SLURMD_NODENAME=n2"},
-			Job{ID: 2, Node: "n2", Nodes: three, Memory: 7 * mib, Components: parts}},
+			Job{ID: 2, Node: "n2", Nodes: three, Memory: 7 * mib, Components: parts(0, 7*mib)}},
 		"array":          {"array.env", nil, Job{ID: 4, Node: "n0", Nodes: three[:1], Array: &Array{4, 4}}},
 		"requeued":       {"batch.env", []string{"SLURM_RESTART_COUNT=2"}, Job{ID: 1, Node: "n0", Nodes: three, Tasks: 3, Memory: 200 * mib, Restarts: 2}},
 		"end":            {"batch.env", []string{"SLURM_JOB_END_TIME=1795869802"}, Job{ID: 1, Node: "n0", Nodes: three, Tasks: 3, Memory: 200 * mib, End: time.Unix(1795869802, 0)}},

@@ -37,7 +37,7 @@ func locate(j *job.Job, nodes string) (p Place, err error) {
 		p.Nodes = []string{host}
 		return p, err
 	}
-	if p.Nodes, err = choose(j, nodes); err != nil {
+	if p.Nodes, err = chooseNodes(j, nodes); err != nil {
 		return p, err
 	}
 	if p.Rank = slices.Index(p.Nodes, j.Node); p.Rank < 0 {
@@ -46,7 +46,7 @@ func locate(j *job.Job, nodes string) (p Place, err error) {
 	return p, nil
 }
 
-func choose(j *job.Job, nodes string) ([]string, error) {
+func chooseNodes(j *job.Job, nodes string) ([]string, error) {
 	if nodes == "" {
 		return j.Nodes, nil
 	}

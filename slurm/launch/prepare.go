@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/memlimit"
 	"cascadekv/internal/nodeaddr"
 	"cascadekv/slurm/job"
 )
@@ -28,6 +29,8 @@ type Request struct {
 	Dir      string   // that all nodes see; "" for lustre.dir, or else the current one
 	Log      string   // of the ranks; "" for one in the current directory
 
+	Node memlimit.Node // where the limits of memory are read
+
 	// Load reads the configuration of a rank to which these keys are given as flags.
 	Load func(flags map[string]string) (*config.Loaded, error)
 }
@@ -42,6 +45,7 @@ type Plan struct {
 	Dir     string         // is made for the job, and removed
 	Log     string
 	Name    string // of the step
+	Size    string // how large arenas are and why, where that was decided here; else ""
 
 	rank []string // the command of one rank, without what differs among them
 }
@@ -81,7 +85,7 @@ func Prepare(ctx context.Context, r Request) (*Plan, error) {
 	if p.MPI, err = plugin(r.MPI, r.Cascaded, p.Config.Peers.Fabric); err != nil {
 		return nil, err
 	}
-	if err := p.settings(flags, r.Load); err != nil {
+	if err := p.settings(flags, r); err != nil {
 		return nil, err
 	}
 	if p.Config.Socket == "" {
@@ -131,7 +135,7 @@ func (p *Plan) files(r Request) (err error) {
 }
 
 // settings adds to flags what ranks of a job need besides their configuration.
-func (p *Plan) settings(flags map[string]string, load func(map[string]string) (*config.Loaded, error)) (err error) {
+func (p *Plan) settings(flags map[string]string, r Request) (err error) {
 	if p.Place.Job == nil {
 		return nil
 	}
@@ -148,7 +152,10 @@ func (p *Plan) settings(flags map[string]string, load func(map[string]string) (*
 			flags["peers.secret_file"] = p.secretFile()
 		}
 	}
-	p.Config, err = load(flags)
+	if err := p.size(flags, r.Node); err != nil {
+		return err
+	}
+	p.Config, err = r.Load(flags)
 	return err
 }
 

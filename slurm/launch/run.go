@@ -50,6 +50,9 @@ func (p *Plan) Run(ctx context.Context, s Session) (status int, err error) {
 		return cli.Failure, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(p.Dir)) }()
+	if p.Size != "" {
+		progress("%s", p.Size)
+	}
 	began := time.Now()
 	r, err := p.start()
 	if err != nil {

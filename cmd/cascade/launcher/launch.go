@@ -18,6 +18,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
+	"cascadekv/internal/memlimit"
 	"cascadekv/internal/units"
 	"cascadekv/slurm/launch"
 )
@@ -94,7 +95,7 @@ func (t *Tool) launch(cmd *cobra.Command, o options, engine []string) (err error
 	if o.Cascaded, err = filepath.Abs(o.Cascaded); err != nil {
 		return err
 	}
-	o.Env, o.Socket, o.Load = t.Env, *t.Socket, t.Load
+	o.Env, o.Socket, o.Load, o.Node = t.Env, *t.Socket, t.Load, memlimit.Node{Root: "/"}
 	if *t.File != "" {
 		if o.File, err = filepath.Abs(*t.File); err != nil {
 			return err
@@ -155,13 +156,16 @@ func (t *Tool) settings(p *launch.Plan, hostPool units.Bytes) (map[string]string
 func (t *Tool) printPlan(p *launch.Plan) error {
 	if *t.JSON {
 		return cli.PrintJSON(t.Out, map[string]any{"nodes": p.Place.Nodes, "rank": p.Place.Rank, "mpi": p.MPI, "command": p.Command,
-			"socket": p.Config.Socket, "log": p.Log, "dir": p.Dir})
+			"socket": p.Config.Socket, "shm_bytes": int64(p.Config.Shm.Bytes), "log": p.Log, "dir": p.Dir})
 	}
 	var b strings.Builder
 	if p.MPI == launch.CrayShasta {
 		b.WriteString("# not run: no Cray was at hand to try cray_shasta on\n")
 	}
 	fmt.Fprintf(&b, "# ranks: %d, this node's: %d, at %s\n", len(p.Place.Nodes), p.Place.Rank, p.Config.Socket)
+	if p.Size != "" {
+		fmt.Fprintf(&b, "# %s\n", p.Size)
+	}
 	if p.Config.Peers.Fabric == "tcp" {
 		fmt.Fprintf(&b, "# %s has the job's secret while it runs\n", p.Dir)
 	}

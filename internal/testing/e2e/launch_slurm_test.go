@@ -45,7 +45,10 @@ func (c cluster) batchAt(t *testing.T, at place, engine string, env []string, op
 	args := append([]string{"--parsable", "--chdir=" + b.place.dir, "--output=" + filepath.Join(b.place.dir, "job.out"), "--nodes=3", "--time=10"}, options...)
 	cmd := exec.Command("sbatch", append(args, script, "sh", "-c", engine)...)
 	cmd.Env = append(launcherEnv([]string{"SLURM_CONF=" + c.conf, "CASCADE=" + program("cascade"), "CASCADE_CONFIG=" + config,
-		"CASCADE_LUSTRE_DIR=" + b.place.lustre, "CASCADE_SHM_BYTES=" + b.place.shm, "CLI=" + program("cascade")}), env...)
+		"CASCADE_LUSTRE_DIR=" + b.place.lustre, "CLI=" + program("cascade")}), env...)
+	if b.place.shm != "" {
+		cmd.Env = append(cmd.Env, "CASCADE_SHM_BYTES="+b.place.shm)
+	}
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%q: %v", cmd.Args, err)
@@ -165,6 +168,11 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	t.Run("a signal", func(t *testing.T) { c.launchSignal(t) })
 	t.Run("the time limit", func(t *testing.T) { c.launchLimit(t) })
 	t.Run("a killed rank", func(t *testing.T) { c.launchKilled(t) })
+	t.Run("half of the memory", func(t *testing.T) {
+		b := c.batchAt(t, newPlace(t, "").withLustre(), showRing+"exit 7", nil, "--mem=100")
+		b.sawRing(t)
+		wantWords(t, b.words(), "each rank's arena has 50.0 MiB, half of the 100 MiB of memory that Slurm gives")
+	})
 	t.Run("mpich", func(t *testing.T) { c.launchMPICH(t) })
 	for name, options := range map[string][]string{
 		"a heterogeneous job": {"--nodes=1", "--mem-per-cpu=50", ":", "--nodes=2"},
