@@ -145,13 +145,27 @@ func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (writte
 
 var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refused stays in memory only")
 
-// dirtyBlocks lists what a drain writes, in the order in which it was put, so
-// that chains lie together.
+// urgency orders what a drain writes, whose time may be short: shared prefixes first, then
+// what was used since it was put.
+func urgency(b *residency.Block) int {
+	switch {
+	case b.Prefix():
+		return 0
+	case b.Used:
+		return 1
+	}
+	return 2
+}
+
+// dirtyBlocks lists what a drain writes: the most urgent first, and those alike in the order in
+// which they were put, so that chains lie together.
 func (w *Writer) dirtyBlocks() []*residency.Block {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	dirty := w.blocksLocked(func(b *residency.Block) bool { return b.CountedDirty })
-	slices.SortFunc(dirty, func(x, y *residency.Block) int { return cmp.Compare(x.Names()[0].Seq(), y.Names()[0].Seq()) })
+	slices.SortFunc(dirty, func(x, y *residency.Block) int {
+		return cmp.Or(urgency(x)-urgency(y), cmp.Compare(x.Names()[0].Seq(), y.Names()[0].Seq()))
+	})
 	return dirty
 }
 

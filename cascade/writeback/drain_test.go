@@ -66,6 +66,40 @@ func TestDrainWritesAllInPutOrder(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// TestDrainWritesWhatMattersFirst: shared prefixes come in earlier batches than what was used, and that before the rest.
+func TestDrainWritesWhatMattersFirst(t *testing.T) {
+	r, files, w := newWriter(t)
+	files.Batches()
+	const each = cleanBlocks + cleanBlocks/2 // of a kind: more than a batch
+	kind := map[block.ID]int{}
+	for i := range 3 * each {
+		n, p := parttest.Name(fmt.Sprint(i)), parttest.Data(uint64(i), 100)
+		n.Prefix = i%3 == 2
+		b := r.Put(n, p)
+		r.State.Mu.Lock()
+		b.Used = i%3 == 1 || i%6 == 5 // prefixes too
+		r.State.Mu.Unlock()
+		kind[block.Sum(r.IDBits, p)] = []int{2, 1, 0}[i%3]
+	}
+	if n, err := w.Drain(t.Context()); n != 3*each || err != nil {
+		t.Fatalf("%d blocks, %v", n, err)
+	}
+	last := 0
+	for i, batch := range files.Batches() {
+		var kinds []int
+		for _, id := range batch {
+			kinds = append(kinds, kind[id])
+		}
+		if low := slices.Min(kinds); low < last {
+			t.Errorf("batch %d has what matters more than what one before it has", i)
+		}
+		last = slices.Max(kinds)
+	}
+	if last != 2 {
+		t.Errorf("the last batch has kinds up to %d", last)
+	}
+}
+
 // A batch has a bounded number of blocks, and what was put first is written first.
 func TestBatchesAreBounded(t *testing.T) {
 	r, files, w := newWriter(t)
