@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/cmd/cascade/arenas"
 	"cascadekv/cmd/cascade/campaigns"
+	"cascadekv/cmd/cascade/drain"
 	"cascadekv/cmd/cascade/launcher"
 	"cascadekv/cmd/cascade/traces"
 	"cascadekv/internal/cli"
@@ -111,6 +112,15 @@ func (a *app) campaignTool() *campaigns.Tool {
 // arenaTool is this program for the verb arena.
 func (a *app) arenaTool() *arenas.Tool {
 	return &arenas.Tool{Out: a.out, JSON: &a.json, ShmDir: a.shmDir, Config: a.config}
+}
+
+// drainTool is this program for the verb drain.
+func (a *app) drainTool() *drain.Tool {
+	return &drain.Tool{Out: a.out, Err: a.err, JSON: &a.json, Config: a.config, Address: a.address,
+		Dial: func(c *config.Loaded, timeout time.Duration) (*resp.Client, error) {
+			a.timeout = timeout
+			return a.dialWith(c)
+		}}
 }
 
 // launchTool is this program for the verb launch.

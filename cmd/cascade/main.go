@@ -83,6 +83,6 @@ func (a *app) root() *cobra.Command {
 		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand())
 	root.AddCommand(a.campaignTool().Commands()...)
 	root.AddCommand(a.engineConfigCommand(), a.upgradeCommand())
-	root.AddCommand(a.arenaTool().Command(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.launchTool().Command())
+	root.AddCommand(a.arenaTool().Command(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.drainTool().Command(), a.launchTool().Command())
 	return root
 }
