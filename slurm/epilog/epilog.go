@@ -37,16 +37,13 @@ func Clean(ctx context.Context, j Job) (r Removed, err error) {
 	if me := os.Geteuid(); me != 0 && me != j.UID {
 		return r, fmt.Errorf("%w: user %d is asked for, and this one is %d", ErrUser, j.UID, me)
 	}
-	ranks, err := find("/proc", j)
+	ranks, unseen := find("/proc", j)
 	defer ranks.close()
-	if err == nil {
-		err = become(j.UID)
+	if err := become(j.UID); err != nil {
+		return r, errors.Join(unseen, err)
 	}
-	if err != nil {
-		return r, err
-	}
-	killed, err := ranks.kill(ctx)
-	r.Killed = append(r.Killed, killed...)
+	killed, alive := ranks.kill(ctx)
+	r.Killed, err = append(r.Killed, killed...), errors.Join(unseen, alive)
 	for _, dir := range j.Dirs {
 		removed, failed := shm.RemoveJob(ctx, dir, uint64(j.ID))
 		r.Arenas, err = append(r.Arenas, removed...), errors.Join(err, failed)
