@@ -12,6 +12,7 @@ import (
 // which is a folder to itself.
 var layers = [][]string{
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
+	{"cmd/manual"},
 	{"internal/rank"},
 	{"internal/server", "internal/replay", "internal/record", "internal/sim", "internal/preflight"},
 	{"internal/plan"},

@@ -1,0 +1,8 @@
+// Package testman renders man pages as a reader's machine does, for tests of what
+// makes them.
+//
+// A page that man or groff warns of is a failure; a machine without these programs
+// skips the test.
+//
+// The package does not judge what a page says: Render returns it.
+package testman
