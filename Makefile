@@ -3,7 +3,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all churn test-slurm test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all churn test-slurm test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit package tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
@@ -48,6 +48,9 @@ test-lustre: tools ## the Lustre tier on a real Lustre, in guests; CASCADE_SHARE
 
 test-lustre-long: tools ## the same with hundreds of power cuts, an hour
 	scripts/test-lustre --long
+
+package: ## build/package: DEB, RPM and tarball; ARCH="amd64 arm64" for both. nfpm comes from the Go module proxy
+	scripts/package.sh $(ARCH)
 
 gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gpu.md says what its run checks
 	rm -rf bin/gpu-kit && mkdir -p bin/gpu-kit/python

@@ -13,7 +13,7 @@ logs=build/test
 mkdir -p "$logs"
 
 quick=(tools build vet unit e2e client)
-rest=(race points beside clients engines)
+rest=(race points beside clients package engines)
 
 # Of `rest` these run beside the stages after `beside`, which take one processor of two: guests, which mostly wait, and, with
 # what processor time nobody else wants, stages that measure neither time nor load. Their lines come last.
@@ -34,6 +34,7 @@ what() {
     points) echo "each crash, fault and flip of lustre/segment; the race detector takes a part of them" ;;
     fuzz) echo "each fuzz target for ${FUZZTIME:=10s}" ;;
     clients) echo "the Python client on ranks that are killed, stopped and started again; mypy" ;;
+    package) echo "DEB, RPM and tarball: made twice, installed, started and removed; what makes man pages" ;;
     lustre) echo "the lustre tier on a real Lustre, in guests" ;;
     engines) echo "the real SGLang, vLLM and LMCache on a rank, also while steps of loads fail" ;;
     *) return 1 ;;
@@ -55,6 +56,7 @@ run() {
     points) go test -count=1 -v -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment ;;
     fuzz) scripts/fuzz.sh "${FUZZTIME:=10s}" ;;
     clients) scripts/test-clients ;;
+    package) go vet -tags manual ./cmd/... && scripts/test-package ;;
     lustre) scripts/test-lustre ;;
     engines) engines ;;
     esac
@@ -64,7 +66,7 @@ run() {
 faulty="./internal/inject ./internal/server ./cascade ./cmd/cascaded"
 
 # packages lists those whose tests are of Go alone.
-packages() { go list ./... | grep -v /internal/testing/e2e; }
+packages() { go list ./... | grep -vE '/internal/testing/(e2e|packages)$'; }
 
 formatted() {
     local list

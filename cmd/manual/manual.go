@@ -2,6 +2,7 @@ package manual
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -109,10 +110,11 @@ type page struct {
 	strings.Builder
 }
 
-// newPage begins the page name(section), which short describes in a line.
+// newPage begins the page name(section), which short describes in a line. Its foot
+// has the version of the package, PACKAGE_VERSION, or that of this program.
 func newPage(name string, section int, date time.Time, short string) *page {
 	p := &page{}
-	version := strings.TrimPrefix(buildinfo.Read().Version, "v")
+	version := cmp.Or(os.Getenv("PACKAGE_VERSION"), strings.TrimPrefix(buildinfo.Read().Version, "v"))
 	fmt.Fprintf(p, "%% %q \"%d\" %q \"CASCADE %s\" \"CASCADE\"\n\n# NAME\n%s - %s\n\n",
 		strings.ToUpper(name), section, date.Format(time.DateOnly), version, name, lower(short))
 	return p
