@@ -13,6 +13,8 @@ python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/d
 command -v ip >/dev/null || missing+=(iproute2)
 command -v zstd >/dev/null || missing+=(zstd)
 command -v fio >/dev/null || missing+=(fio)
+command -v man >/dev/null || missing+=(man-db)
+command -v groff >/dev/null || missing+=(groff-base)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 command -v mpicc.openmpi >/dev/null && command -v mpirun.openmpi >/dev/null || missing+=(openmpi-bin libopenmpi-dev)
 command -v mpicc.mpich >/dev/null && command -v mpiexec.mpich >/dev/null || missing+=(mpich libmpich-dev)

@@ -182,6 +182,10 @@ func installs(t *testing.T, root string, install, remove func(), besides string)
 	if !strings.Contains(out, "ok: /etc/cascade/cascade.toml") {
 		t.Errorf("config check: %s", out)
 	}
+	// As the unit makes it.
+	if err := os.MkdirAll(filepath.Join(root, "var/cache/cascade/cascade-997"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	remove()
 	if left := added(before, files(t, root)); len(left) > 0 {
 		t.Errorf("left after its removal: %q", left)
