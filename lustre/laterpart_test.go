@@ -3,7 +3,10 @@ package lustre
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 
 	"cascadekv/internal/block"
@@ -108,41 +111,161 @@ func TestEvictedThenInherited(t *testing.T) {
 	r.wantNames("a", "b", "x0")
 }
 
-// TestAliasesOfInheritedBlocks: a block of an inherited part gets another name, and the rank is killed. The name is
-// found once its next run has the part too, also when it has lost its index.
+// inherit has the rank take a part over, as a store does: what nobody names is evicted. It returns the names that the
+// store is given.
+func (r *runs) inherit(p tiers.Part) (keys []string) {
+	r.Helper()
+	var dead []block.ID
+	_, err := r.AdoptOrphan(r.Context(), p, func(e tiers.Entry) error {
+		if !e.Info.ID.IsZero() && len(e.Names) == 0 && !e.Wanted {
+			dead = append(dead, e.Info.ID)
+		}
+		for _, n := range e.Names {
+			keys = append(keys, n.Key)
+		}
+		return nil
+	})
+	r.must(err)
+	for _, id := range dead {
+		r.must(r.Evict(id))
+	}
+	return keys
+}
+
+// withdraw deletes a name that the catalogue has.
+func (r *runs) withdraw(key string, seq uint64) {
+	r.Helper()
+	_, err := r.Tier.Catalogue().Withdraw(r.Context(), block.Name{Namespace: "ns", Key: key, Seq: seq})
+	r.must(err)
+}
+
+// TestAliasesOfInheritedBlocks: a block of an inherited part gets another name, and the rank's run ends. The name is
+// found once its next run has the part too, also when it has lost its index, and when it is the block's only one.
 func TestAliasesOfInheritedBlocks(t *testing.T) {
-	for name, lost := range map[string]bool{"with its index": false, "without": true} {
+	for _, lost := range []bool{false, true} {
+		for _, alone := range []bool{false, true} {
+			for _, spilled := range []bool{false, true} {
+				t.Run(fmt.Sprintf("index lost %v, alone %v, spilled %v", lost, alone, spilled), func(t *testing.T) {
+					r := newRuns(t)
+					r.leaveAlias(alone)
+					if spilled {
+						for i := range 3 {
+							r.put("x", uint64(120+10*i))
+						}
+						r.spillAll()
+					}
+					r.end()
+					if lost {
+						r.must(os.RemoveAll(r.local))
+					}
+					r.findAlias()
+				})
+			}
+		}
+	}
+}
+
+var inherited = tiers.Part{Rank: 1, Incarnation: 7}
+
+// leaveAlias has rank 0 give another name to a block of a part that it inherits, and with alone delete the one it had.
+func (r *runs) leaveAlias(alone bool) {
+	r.Helper()
+	r.begin(1, 7)
+	id := r.put("a", 10)
+	r.put("b", 20)
+	r.end()
+	r.begin(0, 9)
+	r.round()
+	r.inherit(inherited)
+	r.must(r.Link(id, block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
+	if alone {
+		r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "a", Seq: 110}))
+	}
+	r.must(r.Sync(r.Context()))
+}
+
+// findAlias fails the test unless the next runs of rank 0 find the alias.
+func (r *runs) findAlias() {
+	r.Helper()
+	for incarnation := range uint64(2) {
+		r.begin(0, 10+incarnation)
+		r.merge()
+		r.must(r.Sync(r.Context()))
+		r.round()
+		r.inherit(inherited)
+		r.merge()
+		r.wantNames("alias", "b")
+		r.end()
+	}
+}
+
+// TestAliasesAfterAKill: the run is killed before it seals the file of the alias, and keeps its index.
+func TestAliasesAfterAKill(t *testing.T) {
+	const dir, local = "CASCADE_TEST_ALIASES_DIR", "CASCADE_TEST_ALIASES_LOCAL"
+	r := newRuns(t)
+	if os.Getenv(dir) != "" { // the run that is killed
+		r.dir, r.local = os.Getenv(dir), os.Getenv(local)
+		r.leaveAlias(true)
+		r.must(syscall.Kill(os.Getpid(), syscall.SIGKILL))
+	}
+	self, err := os.Executable()
+	r.must(err)
+	cmd := exec.Command(self, "-test.run=^TestAliasesAfterAKill$")
+	cmd.Env = append(os.Environ(), dir+"="+r.dir, local+"="+r.local)
+	if out, err := cmd.CombinedOutput(); err == nil || cmd.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r.findAlias()
+}
+
+// TestNamedByALaterPart: an ended rank gave a block of an earlier run another name. The name it was put under is
+// deleted here, and its runs are inherited, oldest first.
+func TestNamedByALaterPart(t *testing.T) {
+	r := newRuns(t)
+	r.begin(1, 3)
+	id := r.put("a", 10)
+	r.put("b", 20)
+	r.end()
+	r.begin(1, 5)
+	r.must(r.Link(id, block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
+	r.put("c", 120)
+	r.end()
+	r.begin(0, 9)
+	r.round()
+	r.withdraw("a", 200)
+	r.must(r.Sync(r.Context()))
+	for _, incarnation := range []uint64{3, 5} {
+		r.inherit(tiers.Part{Rank: 1, Incarnation: incarnation})
+	}
+	r.merge()
+	r.put("d", 130)
+	r.merge()
+	r.spillAll()
+	r.round()
+	r.wantNames("alias", "c", "d")
+	r.next(10)
+	r.round()
+	r.wantNames("alias", "c", "d")
+}
+
+// TestDeletedThenInherited: a name that was deleted a moment ago is none of what a part has.
+func TestDeletedThenInherited(t *testing.T) {
+	for name, sync := range map[string]bool{"before it is durable": false, "once it is": true} {
 		t.Run(name, func(t *testing.T) {
 			r := newRuns(t)
-			part := tiers.Part{Rank: 1, Incarnation: 7}
-			adopt := func() {
-				_, err := r.AdoptOrphan(r.Context(), part, func(tiers.Entry) error { return nil })
-				r.must(err)
-			}
-			r.begin(1, 7)
-			id := r.put("a", 10)
+			r.begin(1, 3)
+			r.put("a", 10)
 			r.put("b", 20)
 			r.end()
 			r.begin(0, 9)
 			r.round()
-			adopt()
-			r.must(r.Link(id, block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
-			r.must(r.Sync(r.Context()))
-			r.end()
-			if lost {
-				r.must(os.RemoveAll(r.local))
+			r.withdraw("a", 200)
+			if sync {
+				r.must(r.Sync(r.Context()))
 			}
-			r.begin(0, 10)
-			r.merge()
-			r.must(r.Sync(r.Context()))
-			r.round()
-			adopt()
-			r.merge()
-			r.wantNames("a", "alias")
-			r.next(11)
-			adopt()
-			r.round()
-			r.wantNames("a", "alias")
+			if got := r.inherit(tiers.Part{Rank: 1, Incarnation: 3}); !slices.Equal(got, []string{"b"}) {
+				t.Errorf("the store is given %v", got)
+			}
 		})
 	}
 }

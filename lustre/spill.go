@@ -49,11 +49,17 @@ const staleShare = 0.5
 const forgetWait = time.Minute
 
 // Recover implements tiers.Tier.
-func (t *Tier) Recover(fn func(tiers.Entry) error) error { return t.newest(fn, t.Store.Recover) }
+func (t *Tier) Recover(fn func(tiers.Entry) error) error {
+	return t.newest(fn, t.Store.Recover, func() bool { return len(t.SpilledFiles()) > 0 })
+}
+
+// always is what newest looks for in what was another's: the names that this rank has put or deleted
+// since stand in its own files, or nowhere but in the catalogue.
+func always() bool { return true }
 
 // Adopt implements tiers.Files.
 func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
-	return t.newest(fn, func(fn func(tiers.Entry) error) error { return t.Store.Adopt(ctx, p, fn) })
+	return t.newest(fn, func(fn func(tiers.Entry) error) error { return t.Store.Adopt(ctx, p, fn) }, always)
 }
 
 // AdoptOrphan implements tiers.Files.
@@ -61,20 +67,19 @@ func (t *Tier) AdoptOrphan(ctx context.Context, p tiers.Part, fn func(tiers.Entr
 	err = t.newest(fn, func(fn func(tiers.Entry) error) (err error) {
 		adopted, err = t.Store.AdoptOrphan(ctx, p, fn)
 		return err
-	})
+	}, always)
 	return adopted, err
 }
 
-// newest calls fn for what read finds, without names of which a spilled file has later
-// records: the store of segments does not know those.
-func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error) error {
+// newest calls fn for what read finds, without names of which there are later records, and with those that
+// are recorded apart: the store of segments does not know all of them, so that the catalogue is asked if ask says so.
+func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error, ask func() bool) error {
 	if t.catalogue == nil {
 		return read(fn)
 	}
 	var all []tiers.Entry
-	var names []block.Name
 	gather := func(e tiers.Entry) error {
-		all, names = append(all, e), append(names, e.Names...)
+		all = append(all, e)
 		return nil
 	}
 	if err := read(gather); err != nil {
@@ -82,37 +87,52 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
 	defer cancel()
-	if err := t.catalogue.ForgetGone(ctx); err != nil && t.catalogue.Err() == nil { // in a broken one nothing is found
+	err := t.catalogue.ForgetGone(ctx)
+	switch {
+	case err != nil && t.catalogue.Err() == nil:
 		return err
-	}
-	newer, more := make([]bool, len(names)), map[block.ID][]block.Name{}
-	if len(t.SpilledFiles()) > 0 {
-		var err error
-		if newer, err = t.catalogue.Newer(names); err != nil {
-			return err
-		}
-		var ids []block.ID
-		for _, e := range all {
-			if !e.Info.ID.IsZero() && !e.OtherOwner {
-				ids = append(ids, e.Info.ID)
-			}
-		}
-		if more, err = t.catalogue.NamesOf(ids); err != nil { // records of these may lie in files that are spilled
+	case err == nil && ask(): // in a broken one nothing is found
+		if err := t.amend(all); err != nil {
 			return err
 		}
 	}
 	for _, e := range all {
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// amend gives entries the names that count: without those of which the catalogue has later records, and with those
+// that it has apart from them.
+func (t *Tier) amend(all []tiers.Entry) error {
+	var names []block.Name
+	var ids []block.ID
+	for _, e := range all {
+		names = append(names, e.Names...)
+		if !e.Info.ID.IsZero() && !e.OtherOwner {
+			ids = append(ids, e.Info.ID)
+		}
+	}
+	newer, err := t.catalogue.Newer(names)
+	if err != nil {
+		return err
+	}
+	more, others, err := t.catalogue.NamesOf(ids)
+	if err != nil {
+		return err
+	}
+	for i, e := range all {
 		var kept []block.Name
-		for i, n := range e.Names {
-			if !newer[i] {
+		for j, n := range e.Names {
+			if !newer[j] {
 				kept = append(kept, n)
 			}
 		}
 		newer = newer[len(e.Names):]
-		e.Names = kept
-		if err := fn(withNames(e, more[e.Info.ID])); err != nil {
-			return err
-		}
+		e.Names, e.Wanted = kept, others[e.Info.ID]
+		all[i] = withNames(e, more[e.Info.ID])
 	}
 	return nil
 }
@@ -131,8 +151,9 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 		ids[i] = e.Info.ID
 	}
 	var more map[block.ID][]block.Name
+	var others map[block.ID]bool
 	unsure := t.catalogue.Whole(func() (err error) {
-		more, err = t.catalogue.NamesOf(ids)
+		more, others, err = t.catalogue.NamesOf(ids)
 		return err
 	})
 	for _, e := range entries {
@@ -141,6 +162,7 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 		if unsure != nil && len(e.Names) == 0 {
 			continue
 		}
+		e.Wanted = others[e.Info.ID]
 		if err := fn(withNames(e, more[e.Info.ID])); err != nil {
 			return err
 		}

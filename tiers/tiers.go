@@ -47,6 +47,7 @@ type Entry struct {
 	Names      []block.Name
 	Dropped    []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
 	OtherOwner bool         // it lies where another process decides what stays
+	Wanted     bool         // names that lie elsewhere, in files that are not this process's, stand for it
 }
 
 // Tier keeps blocks by id. All methods are safe for concurrent use, and after

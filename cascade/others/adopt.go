@@ -99,14 +99,18 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 		x.state.Mu.Names.Observe(n.Seq)
 		here := x.state.Mu.Names.Get(n.Namespace, n.Key)
 		held := here != nil && here.Block() != nil
-		room := a.own && !x.guarded.tombstones.Has(&n) || !a.own && x.nameRoom.HasRoomLocked()
-		if held && here.Put() < n.Seq || !held && room {
+		if x.guarded.tombstones.Has(&n) { // it was deleted, and the cold tier may not have that yet
+			continue
+		}
+		if held && here.Put() < n.Seq || !held && (a.own || x.nameRoom.HasRoomLocked()) {
 			some = append(some, n)
 		}
 	}
 	known := x.state.Mu.Blocks[e.Info.ID] != nil
 	if len(some) == 0 && !known {
-		x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
+		if !e.Wanted {
+			x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
+		}
 		return
 	}
 	b := x.state.FoundLocked(e.Info)

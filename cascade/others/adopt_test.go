@@ -105,6 +105,25 @@ func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// What was deleted here before the part was taken in stays deleted, though the cold tier may not have that yet. A
+// block that only names elsewhere stand for stays in the tier.
+func TestAdoptionOfDeletedNames(t *testing.T) {
+	r := newRank(t)
+	before := r.stamp()
+	r.stamp()
+	r.invalidate("deleted")
+	wanted := r.entry(t, parttest.Data(2, size))
+	wanted.Wanted = true
+	r.adopt(t, r.entry(t, parttest.Data(1, size), named("deleted", before)), wanted)
+	if r.Block("deleted") != nil {
+		t.Error("the deleted name is back")
+	}
+	if r.files.Holds(block.Sum(r.IDBits, parttest.Data(1, size))) || !r.files.Holds(wanted.Info.ID) {
+		t.Error("of a block that nobody would ask for, and one that is named elsewhere, not the latter alone stays")
+	}
+	parttest.Check(t, r.State)
+}
+
 // What lies in another process's file is that one's to give up, until it becomes this
 // rank's own; never the other way round.
 func TestForeignBlocksBecomeOwn(t *testing.T) {

@@ -237,26 +237,30 @@ func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int
 }
 
 // NamesOf returns the names that stand for blocks and are recorded apart from them, in
-// files of this rank: what the index has of parts that are gone may be withdrawn.
-func (c *Catalogue) NamesOf(ids []block.ID) (map[block.ID][]block.Name, error) {
+// files of this rank, and which blocks have such names in those of other parts: in parts that
+// are shown, for what the index has of parts that are gone may be withdrawn.
+func (c *Catalogue) NamesOf(ids []block.ID) (names map[block.ID][]block.Name, others map[block.ID]bool, err error) {
 	strays, err := c.index.Strays(ids)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, nil, unavailable(err)
 	}
-	names := map[block.ID][]block.Name{}
+	names, others = map[block.ID][]block.Name{}, map[block.ID]bool{}
+	shown := c.shown.Load().parts
 	for i, entries := range strays {
 		for _, e := range entries {
-			if !c.isOwn(partOf(e.Segment)) {
+			p := partOf(e.Segment)
+			if !c.isOwn(p) {
+				others[ids[i]] = others[ids[i]] || shown[p]
 				continue
 			}
 			if f, ok, err := c.foundIn(e); err != nil {
-				return nil, err
+				return nil, nil, err
 			} else if ok {
 				names[ids[i]] = append(names[ids[i]], f.Name)
 			}
 		}
 	}
-	return names, nil
+	return names, others, nil
 }
 
 // Use is how many names of a file stand for something.
