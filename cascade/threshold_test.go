@@ -48,8 +48,21 @@ func TestStoreThreshold(t *testing.T) {
 	}
 	r.wantAt(t, "leased", data(2000, size))
 	dropped := r.Stats().Unwritten // to bring these back
+	drains := func(by int) {
+		r.state.Mu.Lock()
+		defer r.state.Mu.Unlock()
+		r.state.Mu.Writes.Drains += by
+	}
+	drains(1)
+	for i := range once { // what is in memory makes room for these
+		put(fmt.Sprint("meanwhile", i), 3000+i)
+	}
+	if got := r.Stats().Unwritten; got != dropped {
+		t.Errorf("%d are dropped while a drain is under way", got-dropped)
+	}
+	drains(-1)
 	j.drainAll(0)
-	if durable, _ := j.durable(0); durable != again+1+once-int(dropped) {
+	if durable, _ := j.durable(0); durable != again+1+2*once-int(dropped) {
 		t.Errorf("%d in files after a drain, want all that was in memory", durable)
 	}
 }

@@ -32,17 +32,20 @@ type fastTier struct{ tiers.Memory }
 
 func (fastTier) Name() string { return "hbm" }
 
+// literally makes a store that goes by the paper's algorithms to the letter.
+func literally(o *Options) { o.Policy = "paper" }
+
 // TestVictimsFallAsAlgorithm1Says: a victim of the fastest tier that is a
 // shared prefix goes to shm, any other to the cold tier (lines 6 to 10).
 func TestVictimsFallAsAlgorithm1Says(t *testing.T) {
-	r := hbmRig(t, true)
+	r := hbmRig(t, true, literally)
 	const size = 400_000
-	for i := range 10 {
+	for i := range 30 { // more than the fastest tier has
 		e := ns(fmt.Sprint("prefix", i))
 		e.Prefix = true
 		r.put(e, data(uint64(i), size))
 	}
-	for i := range 40 {
+	for i := range 20 {
 		r.put(ns(fmt.Sprint("session", i)), data(uint64(100+i), size))
 	}
 	for i := range 10 {
@@ -60,6 +63,29 @@ func TestVictimsFallAsAlgorithm1Says(t *testing.T) {
 		t.Errorf("%+v", st.Tiers)
 	}
 	checkInvariants(t, r.Store)
+}
+
+// TestVictimsFallToMemory: by all other policies memory that is there is used before files: what nobody asked for again is
+// not lost beside it, though it is not worth a write.
+func TestVictimsFallToMemory(t *testing.T) {
+	const size, n = 400_000, 50 // 8 MiB of the fastest tier and 16 of shm have them
+	for _, name := range []string{"prefix", "lru", "arc", "s3fifo"} {
+		t.Run(name, func(t *testing.T) {
+			r := hbmRig(t, true, func(o *Options) { o.Policy, o.Limits.StoreThreshold = name, 2 })
+			for i := range n {
+				r.put(ns(fmt.Sprint(i)), data(uint64(i), size))
+			}
+			for i := range n {
+				if in := r.from(fmt.Sprint(i)); len(in) == 0 || in[0] == "host" {
+					t.Errorf("block %d is in %v, want memory", i, in)
+				}
+			}
+			if st := r.Stats(); st.Unwritten != 0 || st.Tiers[0].Demoted == 0 || st.Tiers[1].Usage.Blocks == 0 {
+				t.Errorf("%d dropped unwritten; %+v", st.Unwritten, st.Tiers)
+			}
+			checkInvariants(t, r.Store)
+		})
+	}
 }
 
 // TestHitsArePromoted is Algorithm 2: a hit in shm, or below, is copied up.
@@ -87,7 +113,7 @@ func TestHitsArePromoted(t *testing.T) {
 // TestMissesByTier: a get counts as a miss of each tier of memory above the one
 // that served it, or of every tier.
 func TestMissesByTier(t *testing.T) {
-	r := hbmRig(t, true)
+	r := hbmRig(t, true, literally)
 	const size = 400_000
 	for i := range 40 {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), size))

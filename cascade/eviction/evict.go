@@ -184,18 +184,22 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy
 		e.state.Mu.Writes.Batch.Clean--
 	}
 	e.state.DropLocked(b, m, true)
+	reason := losslog.Evicted
 	switch why {
 	case policy.Refused:
 		e.state.Count.Stats.Lost++
 	case policy.OverBudget:
 		e.state.Count.Stats.Shed++
+		reason = losslog.Shed
 	case policy.Generated:
 		e.state.Count.Stats.Generated++
+		reason = losslog.Generated
 	case policy.Unasked:
 		e.state.Count.Stats.Unwritten++
+		reason = losslog.Unwritten
 	}
 	if !b.Cold && !b.InAny() {
-		e.state.Count.LostLocked(losslog.Evicted, m, b.Names()...)
+		e.state.Count.LostLocked(reason, m, b.Names()...)
 		e.state.VanishLocked(b)
 	}
 }

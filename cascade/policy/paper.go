@@ -58,3 +58,6 @@ func evictionPriority(m Meta) int {
 	}
 	return priorityHigh
 }
+
+// Demotion is that of Algorithm 1.
+func (*paper) Demotion(m Meta) Demotion { return DemotionOf(m) }

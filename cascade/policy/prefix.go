@@ -49,8 +49,8 @@ func (*prefix) Name() string { return Prefix }
 // Len implements Policy.
 func (p *prefix) Len() int { return p.tier.blocks.len() }
 
-// Demotion implements Policy: it is that of CASCADE Algorithm 1.
-func (*prefix) Demotion(m Meta) Demotion { return DemotionOf(m) }
+// Demotion implements Policy, as that of a Ranking.
+func (*prefix) Demotion(Meta) Demotion { return ToNext }
 
 // Update implements Policy.
 func (p *prefix) Update(n Node, m Meta) {

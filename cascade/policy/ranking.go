@@ -188,8 +188,8 @@ func (*Ranking) Update(Node, Meta) {}
 // Admit admits every block.
 func (*Ranking) Admit(time.Duration, Meta) bool { return true }
 
-// Demotion is that of CASCADE Algorithm 1.
-func (*Ranking) Demotion(m Meta) Demotion { return DemotionOf(m) }
+// Demotion implements Policy: memory that is there costs less than a write to files and a read back.
+func (*Ranking) Demotion(Meta) Demotion { return ToNext }
 
 // Len is the number of blocks known.
 func (r *Ranking) Len() int { return r.blocks.len() }

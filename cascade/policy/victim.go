@@ -43,8 +43,8 @@ const (
 	Refused                // the files level takes no writes
 )
 
-// Decide says what happens to a victim, and with Drop what is lost. It goes down by one level: a
-// shared prefix to the next one of memory, all else to files (CASCADE Algorithm 1, lines 6 to 10).
+// Decide says what happens to a victim, and with Drop what is lost. It goes down by one level, to the next
+// one of memory, or to files where the policy says so (CASCADE Algorithm 1, lines 6 to 10).
 // It is dropped where a level below has it already and, in the order of their costs, where
 // it is not worth a write to files, there is no budget for one, or these take none, unless memory
 // below can have it. Other ranks' memory is no place for it: nothing is written there. Decide is a pure function,

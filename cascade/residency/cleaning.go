@@ -76,11 +76,11 @@ func MayWriteLocked(s *State) int64 {
 
 // UnworthyLocked returns why b is not to be written to the cold tier when it must leave memory:
 // too few requests asked for it, by Limits.StoreThreshold and StorePromptOnly. What an earlier run left in memory is
-// worth it: nobody counted those requests; and what somebody was promised.
+// worth it: nobody counted those requests; and what somebody was promised, and all of it until a drain has ended.
 func UnworthyLocked(s *State, b *Block) policy.Loss {
 	l := s.Limits.Load()
 	switch {
-	case b.Asked == 0 || b.Leased():
+	case b.Asked == 0 || b.Leased() || s.Mu.Writes.Drains > 0:
 		return policy.NoLoss
 	case int(b.Asked) < l.StoreThreshold:
 		return policy.Unasked

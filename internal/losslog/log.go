@@ -8,6 +8,9 @@ type Reason uint8
 // Reasons.
 const (
 	Evicted     Reason = iota + 1 // its block made room for others where its last copy was
+	Unwritten                     // likewise, and it was not written: too few requests asked for it
+	Generated                     // likewise: only prompts are written
+	Shed                          // likewise: there was no budget to write it
 	Forgotten                     // it was given up for the bound on the heap that names take
 	Deleted                       // by a client
 	Cleared                       // with its namespace
@@ -23,7 +26,7 @@ const (
 )
 
 var words = [...]string{
-	"", "evicted", "forgotten", "deleted", "cleared", "ended", "replaced", "damaged", "gone", "refused", "no_room", "late", "unavailable", "rank_dead",
+	"", "evicted", "unwritten", "generated", "shed", "forgotten", "deleted", "cleared", "ended", "replaced", "damaged", "gone", "refused", "no_room", "late", "unavailable", "rank_dead",
 }
 
 // String is the word for a reason, as docs/protocol.md has it.
