@@ -157,7 +157,7 @@ func (h *histories) age(now uint32, most int, moves func(i uint32, bin uint8)) {
 func (h *histories) advance(i, now uint32, moves func(i uint32, bin uint8)) {
 	e := h.at(i)
 	bin := e.bin
-	for ; now-e.touched >= binEnds[bin]; bin++ {
+	for ; bin < ageBins-1 && now-e.touched >= binEnds[bin]; bin++ {
 		h.heads[bin] = e.newer
 	}
 	moves(i, bin)

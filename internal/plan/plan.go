@@ -138,10 +138,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, nil
 }
 
+// maxBlock bounds a block, in bytes, so that sums of many can be told.
+const maxBlock = 1 << 40
+
 func (o *Options) check() error {
 	switch {
 	case o.BlockTokens <= 0 || o.BytesPerToken <= 0:
 		return fmt.Errorf("%w: blocks of %d tokens of %d bytes; give more than 0", ErrBadOptions, o.BlockTokens, o.BytesPerToken)
+	case o.BytesPerToken > maxBlock/int64(o.BlockTokens):
+		return fmt.Errorf("%w: blocks of %d tokens of %d bytes; a block may have %d bytes", ErrBadOptions, o.BlockTokens, o.BytesPerToken, int64(maxBlock))
 	case o.GPUs <= 0:
 		return fmt.Errorf("%w: %d GPUs; give more than 0", ErrBadOptions, o.GPUs)
 	case !(o.GPUPrice >= 0):

@@ -202,6 +202,7 @@ func TestRunReportsErrors(t *testing.T) {
 		"nothing is wrong": {func(*Options) {}, nil},
 		"no tokens":        {func(o *Options) { o.BlockTokens = 0 }, ErrBadOptions},
 		"no bytes":         {func(o *Options) { o.BytesPerToken = 0 }, ErrBadOptions},
+		"bytes too many":   {func(o *Options) { o.BytesPerToken = 9007199254740992000 }, ErrBadOptions},
 		"no GPU":           {func(o *Options) { o.GPUs = 0 }, ErrBadOptions},
 		"negative price":   {func(o *Options) { o.GPUPrice = -1 }, ErrBadOptions},
 		"no level":         {func(o *Options) { o.Levels = nil }, ErrBadOptions},

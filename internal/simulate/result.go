@@ -42,7 +42,7 @@ type Comparison struct {
 
 	// CacheForLRUHits is how much cache the policy needs for LRU's hits at each
 	// capacity, as a multiple of that capacity: interpolated between the capacities, no cache
-	// without hits, and one that has room for all.
+	// without hits, and one that has room for all. 0 where LRU has none, which the mean leaves out.
 	CacheForLRUHits     []float64 `json:"cache_for_lru_hits"`
 	MeanCacheForLRUHits float64   `json:"mean_cache_for_lru_hits"`
 }
@@ -95,23 +95,24 @@ func (r *Result) compare(hits []float64) Comparison {
 	var c Comparison
 	lru, most := r.Policies[policy.LRU], r.Policies[Min]
 	curve := r.curve(hits)
-	var gain, gap, ratios, compared float64
+	var gain, gap, ratios, shares, compared float64
 	for i, h := range hits {
 		gain += h - lru[i]
 		gap += most[i] - lru[i]
-		share := curve.capacityFor(lru[i]) / r.Capacities[i]
-		c.CacheForLRUHits = append(c.CacheForLRUHits, share)
-		c.MeanCacheForLRUHits += share / float64(len(hits))
+		share := 0.0
 		if lru[i] > 0 {
+			share = curve.capacityFor(lru[i]) / r.Capacities[i]
+			shares += share
 			ratios += h / lru[i]
 			compared++
 		}
+		c.CacheForLRUHits = append(c.CacheForLRUHits, share)
 	}
 	if gap > 0 {
 		c.GapClosed = gain / gap
 	}
 	if compared > 0 {
-		c.HitsOverLRU = ratios / compared
+		c.HitsOverLRU, c.MeanCacheForLRUHits = ratios/compared, shares/compared
 	}
 	return c
 }

@@ -23,6 +23,9 @@ const Min = "min"
 // slice.
 func Policies() []string { return policy.AllNames() }
 
+// leastCapacity is below one block of any trace.
+const leastCapacity = 1e-12
+
 var (
 	// ErrBadOptions marks options with which nothing can be simulated.
 	ErrBadOptions = errors.New("simulate: bad options")
@@ -79,8 +82,8 @@ func (o Options) withDefaults() (Options, error) {
 	switch {
 	case len(o.Capacities) == 0:
 		return o, fmt.Errorf("%w: it needs a capacity", ErrBadOptions)
-	case !(slices.Min(o.Capacities) > 0):
-		return o, fmt.Errorf("%w: a capacity is not above 0", ErrBadOptions)
+	case !(slices.Min(o.Capacities) >= leastCapacity):
+		return o, fmt.Errorf("%w: a capacity of %g of the blocks; give %g or more", ErrBadOptions, slices.Min(o.Capacities), leastCapacity)
 	case o.TTFT != nil && len(o.TTFT.Loads) != 1:
 		return o, fmt.Errorf("%w: %d load rates for one tier", ErrBadOptions, len(o.TTFT.Loads))
 	}

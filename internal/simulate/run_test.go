@@ -142,6 +142,9 @@ func TestRunReportsErrors(t *testing.T) {
 		"no capacity":      {func(o *Options) { o.Capacities = nil }, ErrBadOptions},
 		"capacity 0":       {func(o *Options) { o.Capacities = []float64{0.1, 0} }, ErrBadOptions},
 		"capacity NaN":     {func(o *Options) { o.Capacities = []float64{math.NaN()} }, ErrBadOptions},
+		"capacity of none": {func(o *Options) { o.Capacities = []float64{1e-320} }, ErrBadOptions},
+		"hardly a rate":    {func(o *Options) { m := DefaultTTFTModel; m.PrefillTokensPerSecond = 1e-300; o.TTFT = &m }, ErrBadOptions},
+		"endless rate":     {func(o *Options) { m := DefaultTTFTModel; m.PrefillTokensPerSecond = math.Inf(1); o.TTFT = &m }, ErrBadOptions},
 		"unknown policy":   {func(o *Options) { o.Policies = []string{"fastest"} }, ErrBadOptions},
 		"negative blocks":  {func(o *Options) { o.BlockTokens = -1 }, ErrBadOptions},
 		"wrong hints":      {func(o *Options) { o.Hints, o.WrongHints = true, 1.1 }, ErrBadOptions},
@@ -218,6 +221,17 @@ func TestRunReadsAsManyAsAsked(t *testing.T) {
 	}
 }
 
+// A trace may pause for longer than the policies' ticks count.
+func TestRunOverYears(t *testing.T) {
+	requests := chains(1, 20, 30)
+	for i := range requests[10:] {
+		requests[10+i].Timestamp += 72_057_594_022
+	}
+	if r, err := Run(t.Context(), Options{Trace: &list{requests: requests}, Policies: policy.AllNames(), Capacities: []float64{0.2, 1}}); err != nil || r.Requests != 30 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 func TestCacheForLRUHits(t *testing.T) {
 	r := Result{Capacities: []float64{0.1, 0.2, 0.4}, UnlimitedHitRatio: 0.8, Policies: map[string][]float64{
 		policy.LRU: {0.1, 0.3, 0.5}, "better": {0.2, 0.4, 0.6}, "worse": {0.05, 0.2, 0.44}, Min: {0.3, 0.6, 0.8},
@@ -233,6 +247,11 @@ func TestCacheForLRUHits(t *testing.T) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
+	r.Policies[policy.LRU] = []float64{0, 0.3, 0.5} // where LRU has no hits there is nothing to compare
+	if c := r.compare(r.Policies["better"]); c.CacheForLRUHits[0] != 0 || math.Abs(c.MeanCacheForLRUHits-0.75) > 1e-9 {
+		t.Errorf("%+v", c)
+	}
+	r.Policies[policy.LRU][0] = 0.1
 	if got := r.compare(r.Policies["better"]).GapClosed; math.Abs(got-0.3/0.8) > 1e-9 {
 		t.Errorf("gap closed %v", got)
 	}

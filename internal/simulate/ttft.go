@@ -37,20 +37,25 @@ var DefaultTTFTModel = TTFTModel{
 // maxEngines bounds what a request looks through.
 const maxEngines = 1 << 12
 
+// leastRate and mostRate are what times of a model can be computed with.
+const leastRate, mostRate = 1e-6, 1e18
+
+func rate(n float64) bool { return n >= leastRate && n <= mostRate }
+
 // Validate returns an ErrBadOptions that names the value with which nothing can be modelled.
 func (m TTFTModel) Validate() error {
 	switch {
-	case !(m.PrefillTokensPerSecond > 0):
-		return fmt.Errorf("%w: a prefill rate of %g tokens per second; give one above 0", ErrBadOptions, m.PrefillTokensPerSecond)
-	case !(m.BytesPerToken > 0):
-		return fmt.Errorf("%w: %g bytes per token; give more than 0", ErrBadOptions, m.BytesPerToken)
+	case !rate(m.PrefillTokensPerSecond):
+		return fmt.Errorf("%w: a prefill rate of %g tokens per second; give one from %g to %g", ErrBadOptions, m.PrefillTokensPerSecond, leastRate, mostRate)
+	case !rate(m.BytesPerToken):
+		return fmt.Errorf("%w: %g bytes per token; give %g to %g", ErrBadOptions, m.BytesPerToken, leastRate, mostRate)
 	case m.Engines < 0 || m.Engines > maxEngines:
 		return fmt.Errorf("%w: %d engines; give 0 to %d, where 0 is one for each request", ErrBadOptions, m.Engines, maxEngines)
 	}
 	for _, l := range m.Loads {
 		switch {
-		case !(l.BytesPerSecond > 0):
-			return fmt.Errorf("%w: a load rate of %g bytes per second; give one above 0", ErrBadOptions, l.BytesPerSecond)
+		case !rate(l.BytesPerSecond):
+			return fmt.Errorf("%w: a load rate of %g bytes per second; give one from %g to %g", ErrBadOptions, l.BytesPerSecond, leastRate, mostRate)
 		case l.Latency < 0:
 			return fmt.Errorf("%w: a load latency of %s; give 0 or more", ErrBadOptions, l.Latency)
 		}
