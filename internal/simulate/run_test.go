@@ -224,8 +224,10 @@ func TestRunReadsAsManyAsAsked(t *testing.T) {
 // A trace may pause for longer than the policies' ticks count.
 func TestRunOverYears(t *testing.T) {
 	requests := chains(1, 20, 30)
-	for i := range requests[10:] {
-		requests[10+i].Timestamp += 72_057_594_022
+	for i := range requests {
+		if requests[i].Timestamp = 0; i >= 10 {
+			requests[i].Timestamp = 72_057_594_022
+		}
 	}
 	if r, err := Run(t.Context(), Options{Trace: &list{requests: requests}, Policies: policy.AllNames(), Capacities: []float64{0.2, 1}}); err != nil || r.Requests != 30 {
 		t.Errorf("%+v, %v", r, err)
