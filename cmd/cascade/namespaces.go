@@ -29,24 +29,31 @@ type namespaceReport struct {
 type chosen struct {
 	pattern string // a namespace, or a pattern as of SCAN
 	model   string
+	given   *pflag.FlagSet // whether the pattern is: "" is a namespace as well. nil: unless it is ""
 }
 
 func (c *chosen) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.pattern, "namespace", "", "a namespace, or a pattern of them with *, ? and [sets]")
+	c.given = f
 	f.StringVar(&c.model, "model", "", "namespaces of this model: its whole name, or the last part of it")
 }
 
 // of returns those of all namespaces that are chosen, by name. One that is named
 // exactly is the only one, whatever patterns it would be.
 func (c *chosen) of(all []cascade.NamespaceStats) ([]namespaceReport, error) {
-	pattern, ok := glob.Compile(cmp.Or(c.pattern, "*"))
+	named := c.pattern != "" || c.given != nil && c.given.Changed("namespace")
+	text := "*"
+	if named {
+		text = c.pattern
+	}
+	pattern, ok := glob.Compile(text)
 	if !ok {
 		return nil, cli.Usagef("--namespace has more than %d bytes", glob.MaxPattern)
 	}
-	exact := slices.ContainsFunc(all, func(n cascade.NamespaceStats) bool { return n.Name == c.pattern })
+	exact := named && slices.ContainsFunc(all, func(n cascade.NamespaceStats) bool { return n.Name == c.pattern })
 	return slices.DeleteFunc(reports(all), func(r namespaceReport) bool {
-		named := r.Name == c.pattern || !exact && pattern.Match(r.Name)
-		return !named || c.model != "" && r.Model != c.model && path.Base(r.Model) != c.model
+		is := named && r.Name == c.pattern || !exact && pattern.Match(r.Name)
+		return !is || c.model != "" && r.Model != c.model && path.Base(r.Model) != c.model
 	}), nil
 }
 

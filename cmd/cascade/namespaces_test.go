@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
 	"cascadekv/cascade"
 	"cascadekv/internal/cli"
 )
@@ -55,6 +57,22 @@ func TestChosen(t *testing.T) {
 				t.Errorf("%q, %v, want %q", got, err, tc.want)
 			}
 		})
+	}
+	all = append(all, cascade.NamespaceStats{Name: ""})
+	for _, args := range [][]string{{}, {"--namespace", ""}} {
+		var c chosen
+		f := pflag.NewFlagSet("list", pflag.ContinueOnError)
+		c.flags(f)
+		if err := f.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		want := 1
+		if len(args) == 0 {
+			want = len(all)
+		}
+		if some, err := c.of(all); err != nil || len(some) != want || some[len(some)-1].Name != "" {
+			t.Errorf("%q: %+v, %v, want %d, the namespace without a name among them", args, some, err, want)
+		}
 	}
 	if _, err := (&chosen{pattern: strings.Repeat("a", 2000)}).of(all); err == nil {
 		t.Error("a pattern of 2,000 bytes was taken")
