@@ -269,3 +269,51 @@ func TestDeletedThenInherited(t *testing.T) {
 		})
 	}
 }
+
+// TestCopiesOfOthersAreFoundAgain: this rank stores what an ended one has, under a name of its own, and deletes that.
+// When its file goes the other's name leads nowhere, for the index went by this rank's copy; the first look-up is a
+// miss, and the next round finds the block in the file in which it always was.
+func TestCopiesOfOthersAreFoundAgain(t *testing.T) {
+	for name, look := range map[string]func(r *runs){
+		"by a look-up": func(r *runs) { r.Tier.Catalogue().Find("ns", []string{"a"}) },
+		"by a probe":   func(r *runs) { r.Tier.Catalogue().Probe("ns", []string{"a"}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRuns(t)
+			r.begin(1, 7)
+			r.put("a", 10)
+			r.put("b", 20)
+			r.end()
+			r.begin(0, 9)
+			r.round()
+			id := r.putAs("own", 100, "a", 10) // the same bytes
+			left := r.files(9)[0]
+			r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "own", Seq: 110}))
+			other := r.put("x", 120)
+			r.put("y", 130)
+			r.must(r.Unlink(other, block.Name{Namespace: "ns", Key: "x", Seq: 140}))
+			r.must(r.Evict(id))
+			r.must(r.Evict(other))
+			r.merge()
+			r.put("z", 150)
+			r.merge()
+			r.until("the file of the copy is gone", func() bool {
+				_, err := os.Stat(left)
+				return os.IsNotExist(err)
+			})
+			r.round()
+			look(r)
+			if got := r.round(); got.Read != 1 {
+				t.Errorf("%d files are read anew, want that of the name", got.Read)
+			}
+			r.wantNames("a", "b", "y", "z")
+			look(r)
+			if got := r.round(); got.Read != 0 {
+				t.Errorf("%d files are read anew", got.Read)
+			}
+			r.next(10)
+			r.round()
+			r.wantNames("a", "b", "y", "z")
+		})
+	}
+}

@@ -94,7 +94,13 @@ func (r *runs) round() tiers.Taken {
 // put stores a block of its own for a name, "" for none, and returns its id.
 func (r *runs) put(key string, seq uint64) block.ID {
 	r.Helper()
-	data := bytes.Repeat([]byte(fmt.Sprintf("%-8s%8d", key, seq)), 600)
+	return r.putAs(key, seq, key, seq)
+}
+
+// putAs stores the block that put makes of a key and a seq for another name.
+func (r *runs) putAs(key string, seq uint64, of string, ofSeq uint64) block.ID {
+	r.Helper()
+	data := bytes.Repeat([]byte(fmt.Sprintf("%-8s%8d", of, ofSeq)), 600)
 	it := tiers.Item{Info: block.Info{ID: block.Sum(block.Bits128, data), Size: int64(len(data)), CRC: block.CRC(data)}, Data: data}
 	if key != "" {
 		it.Names = []block.Name{{Namespace: "ns", Key: key, Seq: seq}}

@@ -45,6 +45,7 @@ type taking struct {
 	fn    func([]tiers.Found)
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
+	lost  map[index.Segment]struct{} // what is read because names in it lead nowhere
 	done  tiers.Taken
 	lacks bool // an own directory could not be listed, or an own file not be read
 
@@ -130,7 +131,7 @@ func (t *taking) mend(ctx context.Context) error {
 
 // list returns the segments of the parts, and those of them to read.
 func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read []index.Segment, err error) {
-	there = map[index.Segment]bool{}
+	there, t.lost = map[index.Segment]bool{}, t.c.lost.take()
 	t.done.Left = make([]tiers.Left, len(t.parts))
 	for i, p := range t.parts {
 		listing, err := t.files(ctx, p)
@@ -157,6 +158,9 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			s := index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: n}
 			there[s] = true
 			if t.known[s]&sealedMark == 0 {
+				read = append(read, s)
+				delete(t.lost, s)
+			} else if _, is := t.lost[s]; is {
 				read = append(read, s)
 			}
 		}
@@ -232,6 +236,7 @@ func (t *taking) tidy(ctx context.Context, there map[index.Segment]bool) error {
 		if asked[p] && there[s] {
 			continue
 		}
+		t.c.lost.forget()
 		if err := t.c.index.DeleteSegment(ctx, s); err != nil {
 			return err
 		}
@@ -284,18 +289,26 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 				t.lacks = t.lacks || t.c.isOwn(partOf(r.segment))
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:
-			case !yield(t.take(r.segment, r.has), nil):
+			case !yield(t.batch(r.segment, r.has)):
 				return
 			}
 		}
 	}
 }
 
+// batch is what is to be put of a segment that was read.
+func (t *taking) batch(s index.Segment, has segment.Contents) (index.Batch, error) {
+	t.c.read.Add(1)
+	t.done.Read++
+	if _, is := t.lost[s]; is {
+		return t.c.nowhere(s, has)
+	}
+	return t.take(s, has), nil
+}
+
 // take is what a segment holds in the words of the index.
 func (t *taking) take(s index.Segment, has segment.Contents) index.Batch {
 	c := t.c
-	c.read.Add(1)
-	t.done.Read++
 	if has.Damage != nil {
 		t.done.Skipped = append(t.done.Skipped, fmt.Errorf("%s: %w", segment.Path(partOf(s), s.File), has.Damage))
 	}

@@ -53,8 +53,9 @@ type Catalogue struct {
 	left    map[tiers.Part]bool // left out of the last round; with the turn
 	partial atomic.Bool         // no round has ended, or the last one could not read all parts, this rank's among them
 
-	own own
-	now func() time.Time
+	own  own
+	lost lost
+	now  func() time.Time
 
 	asked  atomic.Int64 // when the last Find was, Unix nanoseconds
 	tuning atomic.Pointer[Tuning]
@@ -130,7 +131,9 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 		if p.Segment != last {
 			last, shown = p.Segment, shows(partOf(p.Segment))
 		}
-		if shown && isNoteOf(p.Note, keys[i]) {
+		if shown && p.Lost {
+			c.lost.meet(p.Segment)
+		} else if shown && isNoteOf(p.Note, keys[i]) {
 			present[i] = tiers.Presence{Found: true, Bound: p.Bound, Size: p.Size, Seq: p.Seq}
 		}
 		return true
@@ -169,7 +172,11 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 	var last index.Segment // blocks of a chain mostly lie together, and to make a path costs more than to find a name
 	var path string
 	for i, e := range entries {
-		if e.Block.Info.ID.IsZero() || !shows(partOf(e.Segment)) {
+		if e.Name.Key == (index.Key{}) || e.Name.Dropped || !shows(partOf(e.Segment)) {
+			continue
+		}
+		if e.Block.Info.ID.IsZero() {
+			c.lost.meet(e.Segment)
 			continue
 		}
 		if s := e.Block.Place.Segment; path == "" || s != last {

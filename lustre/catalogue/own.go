@@ -90,32 +90,34 @@ func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, s
 		return unavailable(errLacking)
 	}
 	s := segmentOf(p, number)
-	elsewhere, err := c.elsewhere(s, here)
-	if err != nil {
+	var elsewhere segment.Contents // blocks of which it goes by another copy, or has none
+	if err := c.places(here, func(it segment.Stored, at index.Block) {
+		if at.Info.ID.IsZero() || at.Place.Segment != s || at.Place.Offset != it.At.Offset {
+			elsewhere.Blocks = append(elsewhere.Blocks, it)
+		}
+	}); err != nil {
 		return unavailable(err)
 	}
-	b := c.batch(s, segment.Contents{Blocks: elsewhere}, nil)
+	b := c.batch(s, elsewhere, nil)
 	b.Mark, b.Count = uint64(size)|sealedMark, true
 	return unavailable(c.index.PutBatch(ctx, b))
 }
 
-// elsewhere returns those blocks of a segment of which the index goes by another copy, or has none.
-func (c *Catalogue) elsewhere(s index.Segment, here []segment.Stored) (elsewhere []segment.Stored, err error) {
-	for some := range slices.Chunk(here, judgeStep) {
+// places calls fn with each of some blocks and where the index has it, nothing if in no file.
+func (c *Catalogue) places(blocks []segment.Stored, fn func(it segment.Stored, at index.Block)) error {
+	for some := range slices.Chunk(blocks, judgeStep) {
 		ids, has := make([]block.ID, len(some)), make([]index.Block, len(some))
 		for i, it := range some {
 			ids[i] = it.Info.ID
 		}
 		if _, err := c.index.Blocks(ids, has); err != nil {
-			return nil, err
+			return err
 		}
 		for i, it := range some {
-			if at := has[i].Place; has[i].Info.ID.IsZero() || at.Segment != s || at.Offset != it.At.Offset {
-				elsewhere = append(elsewhere, it)
-			}
+			fn(it, has[i])
 		}
 	}
-	return elsewhere, nil
+	return nil
 }
 
 var errLacking = fmt.Errorf("%w: the index is being filled anew", tiers.ErrNotNow)
@@ -145,6 +147,7 @@ const goneWait = 30 * time.Second
 func (c *Catalogue) Gone(p tiers.Part, number uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
 	defer cancel()
+	c.lost.forget()
 	_ = c.index.DeleteSegment(ctx, segmentOf(p, number))
 }
 
@@ -169,6 +172,7 @@ func (c *Catalogue) ForgetGone(ctx context.Context) error {
 	}
 	for _, s := range states {
 		if listed[partOf(s.Segment)] && !there[s.Segment] {
+			c.lost.forget()
 			if err := c.index.DeleteSegment(ctx, s.Segment); err != nil {
 				return unavailable(err)
 			}

@@ -139,10 +139,11 @@ const placeMost = placeFixed + 3*binary.MaxVarintLen64 + 4
 // leading returns how many names of a chain, head first, lead to a block without a gap.
 func leading(x *Index, chain []Key) (n int, err error) {
 	err = x.Probe(chain, func(_ int, p *Presence) bool {
-		if p != nil {
+		found := p != nil && !p.Lost
+		if found {
 			n++
 		}
-		return p != nil
+		return found
 	})
 	if err != nil {
 		n = 0

@@ -116,6 +116,12 @@ func (m *model) find(k Key) (Block, Name, bool) {
 	return b, n.Name, ok
 }
 
+// lost reports whether a name counts, and leads nowhere.
+func (m *model) lost(k Key) bool {
+	_, n, ok := m.find(k)
+	return n.Key != (Key{}) && !ok
+}
+
 func (m *model) probe(chain []Key) int {
 	for i, k := range chain {
 		if _, _, ok := m.find(k); !ok {
@@ -371,6 +377,11 @@ func (w *world) compareChain(chain []Key) {
 	}
 	w.must(w.x.Probe(chain, func(i int, p *Presence) bool {
 		b, name, ok := w.m.find(chain[i])
+		if lost := w.m.lost(chain[i]); lost != (p != nil && p.Lost) {
+			w.t.Fatalf("probe of %d, %d: %+v; lost: %v", len(chain), i, p, lost)
+		} else if lost {
+			return true
+		}
 		if ok != (p != nil) || ok && (p.Segment != w.m.names[chain[i]].segment || p.Size != b.Info.Size || p.Seq != name.Seq || p.Bound != name.Bound || string(p.Note) != name.Note) {
 			w.t.Fatalf("probe of %d, %d: %+v; want %+v of %+v", len(chain), i, p, name, b)
 		}

@@ -43,9 +43,10 @@ func (x *Index) entries(names []Key, dst []Entry) (n int, t trail, err error) {
 	return n, t, err
 }
 
-// Presence is what Probe reports of a name that leads to a block.
+// Presence is what Probe reports of a name that counts.
 type Presence struct {
 	Segment Segment // where the name's record lies
+	Lost    bool    // its block is nowhere; the rest is not set
 	Size    int64   // of the block, in bytes
 	Seq     uint64
 	Bound   bool
@@ -53,7 +54,7 @@ type Presence struct {
 }
 
 // Probe is FindBatch for those who ask only which names lead to a block: it calls fn with
-// each name, by its place in names, nil for one that does not, until fn returns false, and
+// each name, by its place in names, nil for one that does not count, until fn returns false, and
 // allocates nothing for it. fn must not keep p. Errors: ErrBroken, ErrClosed; then nothing
 // that fn was called with counts.
 func (x *Index) Probe(names []Key, fn func(i int, p *Presence) (more bool)) error {
@@ -62,7 +63,7 @@ func (x *Index) Probe(names []Key, fn func(i int, p *Presence) (more bool)) erro
 		if found, err = x.present(r, names[i], &p); err != nil || !found {
 			return false, err == nil && fn(i, nil), err
 		}
-		return true, fn(i, &p), nil
+		return !p.Lost, fn(i, &p), nil
 	})
 	if err == nil {
 		x.count.lookups(looked, n, t)
@@ -70,7 +71,7 @@ func (x *Index) Probe(names []Key, fn func(i int, p *Presence) (more bool)) erro
 	return err
 }
 
-// present looks for a name, and reports whether it leads to a block.
+// present looks for a name, and reports whether it counts.
 func (x *Index) present(r *reader, k Key, p *Presence) (bool, error) {
 	f, err := r.name(k)
 	if err != nil || !f.found {
@@ -82,10 +83,10 @@ func (x *Index) present(r *reader, k Key, p *Presence) (bool, error) {
 		return false, err
 	}
 	at, ok, err := r.place(&rec)
-	if ok {
+	if *p = (Presence{Segment: row.segment, Lost: true}); ok {
 		*p = Presence{Segment: row.segment, Size: at.size, Seq: rec.seq, Bound: rec.flags&flagBound != 0, Note: note}
 	}
-	return ok, err
+	return err == nil, err
 }
 
 // entry completes a record that lies at a spot. It is zero when the record's

@@ -236,10 +236,11 @@ func (b *bench) probes(context.Context) (err error) {
 func (b *bench) probe(chain []index.Key, want int) error {
 	n := 0
 	err := b.x.Probe(chain, func(_ int, p *index.Presence) bool {
-		if p != nil {
+		found := p != nil && !p.Lost
+		if found {
 			n++
 		}
-		return p != nil
+		return found
 	})
 	if err == nil && n != want {
 		err = fmt.Errorf("%w: probe of %d names found %d, not %d", kit.ErrWrong, len(chain), n, want)
