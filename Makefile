@@ -3,7 +3,7 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all churn test-slurm test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit package tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all churn test-slurm test-slurm-long test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit package tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
 build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
@@ -27,6 +27,9 @@ churn: build ## four ranks that are killed under clients that change everything,
 test-slurm: tools ## cascade launch in batch jobs of a real Slurm with several nodes on this machine, as root; a minute, and minutes the first time
 	go test -count=1 -v -timeout 30m -run '^TestLaunch' ./internal/testing/e2e
 	go test -count=1 ./slurm/...
+
+test-slurm-long: tools ## jobs that end at many random moments, an hour
+	CASCADE_SLURM_LONG=1 go test -count=1 -v -timeout 120m -run '^TestLaunchEndsAnyhow$$' ./internal/testing/e2e
 
 tools race fuzz points: ## single stages of these
 	scripts/test.sh $@
