@@ -4,5 +4,6 @@
 // A page that man or groff warns of is a failure; a machine without these programs
 // skips the test.
 //
-// The package does not judge what a page says: Render returns it.
+// The package does not judge what a page says, but for the verbs and flags that Command
+// looks for.
 package testman

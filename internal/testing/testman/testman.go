@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"cascadekv/internal/testing/testneed"
 )
 
@@ -26,6 +28,41 @@ func Render(t *testing.T, name string, page []byte) string {
 	text := run(t, man, "--warnings", "-E", "UTF-8", "-l", path)
 	text = regexp.MustCompile(`‐\n *`).ReplaceAllString(text, "") // a word that was hyphenated
 	return strings.Join(strings.Fields(text), " ")
+}
+
+// Command fails the test unless the page of a program has each of its verbs and flags, and renders
+// without a warning.
+func Command(t *testing.T, root *cobra.Command, name string, page []byte) {
+	t.Helper()
+	text := Render(t, name, page)
+	seen := 0
+	var check func(c *cobra.Command)
+	check = func(c *cobra.Command) {
+		for _, verb := range c.Commands() {
+			if !verb.Hidden && verb.Name() != "help" {
+				check(verb)
+			}
+		}
+		if c.HasSubCommands() {
+			return
+		}
+		if !strings.Contains(text, c.CommandPath()) {
+			t.Errorf("%s is without %s", name, c.CommandPath())
+		}
+		for line := range strings.SplitSeq(c.NonInheritedFlags().FlagUsages(), "\n") {
+			words := strings.Fields(strings.ReplaceAll(line, `"`, ""))
+			if len(words) < 2 || words[0] == "-h," {
+				continue
+			}
+			if seen++; !strings.Contains(text, words[0]) || !strings.Contains(text, words[len(words)-1]) {
+				t.Errorf("%s has %s without %s", name, c.CommandPath(), line)
+			}
+		}
+	}
+	check(root)
+	if seen < 20 {
+		t.Errorf("%d flags were looked for in %s", seen, name)
+	}
 }
 
 func run(t *testing.T, program string, args ...string) string {
