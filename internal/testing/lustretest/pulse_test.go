@@ -2,11 +2,13 @@ package lustretest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -87,10 +89,10 @@ func (p *pulse) answered(late time.Duration) {
 }
 
 // end stops the program and returns how long the guest stood still in all, and
-// the longest time that an answer came after its deadline while it did not.
-func (p *pulse) end() (stood, overdue time.Duration, err error) {
+// the longest times, two at most, that answers came after their deadlines while it did not.
+func (p *pulse) end() (stood time.Duration, overdue []time.Duration, err error) {
 	if err := errors.Join(p.stop.Close(), p.program.Wait()); err != nil {
-		return 0, 0, fmt.Errorf("pulse: %w", err)
+		return 0, nil, fmt.Errorf("pulse: %w", err)
 	}
 	var still []span
 	for {
@@ -99,17 +101,19 @@ func (p *pulse) end() (stood, overdue time.Duration, err error) {
 			if errors.Is(err, io.EOF) {
 				break
 			}
-			return 0, 0, fmt.Errorf("what pulse said: %w", err)
+			return 0, nil, fmt.Errorf("what pulse said: %w", err)
 		}
 		still = append(still, s)
 		stood += time.Duration(s.to - s.from)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	overdue = make([]time.Duration, 2, 2+len(p.late))
 	for _, late := range p.late {
-		overdue = max(overdue, late.without(still))
+		overdue = append(overdue, late.without(still))
 	}
-	return stood, overdue, nil
+	slices.SortFunc(overdue, func(a, b time.Duration) int { return cmp.Compare(b, a) })
+	return stood, overdue[:2], nil
 }
 
 // without is how long a span is but for what it shares with others.
@@ -122,13 +126,17 @@ func (s span) without(others []span) time.Duration {
 }
 
 // overdueAtMost is how long after its deadline an answer may come. A daemon
-// gives the store 4.5 s for a command, and clients wait 5 s for the answer.
-const overdueAtMost = 500 * time.Millisecond
+// gives the store 4.5 s for a command, and clients wait 5 s for the answer. One
+// may come later, as long as it does not hang: the machine has more to do than
+// pulse sees.
+const overdueAtMost, overdueOnce = 500 * time.Millisecond, 2 * time.Second
 
 // inTime says why the answers of a storm were not; "" when they were.
 func (s *state) inTime() string {
-	if overdue := time.Duration(s.Overdue) * time.Millisecond; overdue > overdueAtMost {
-		return fmt.Sprintf("an answer came %v after its deadline, %v at most is allowed; the guest's own delays are not counted, %d ms in all", overdue, overdueAtMost, s.Stood)
+	once, twice := time.Duration(s.Overdue)*time.Millisecond, time.Duration(s.OverdueTwice)*time.Millisecond
+	if twice > overdueAtMost || once > overdueOnce {
+		return fmt.Sprintf("answers came %v and %v after their deadlines, %v at most is allowed, and once %v; the guest's own delays are not counted, %d ms in all",
+			once, twice, overdueAtMost, overdueOnce, s.Stood)
 	}
 	return ""
 }
@@ -162,7 +170,7 @@ func TestPulse(t *testing.T) {
 	}
 	p.answered(time.Hour)
 	stood, overdue, err := p.end()
-	if err != nil || stood <= 0 || overdue >= time.Hour || overdue+stood < time.Hour {
+	if err != nil || stood <= 0 || overdue[0] >= time.Hour || overdue[0]+stood < time.Hour || overdue[1] != 0 {
 		t.Errorf("stood still for %v, an answer an hour late is overdue by %v: %v", stood, overdue, err)
 	}
 }

@@ -46,24 +46,26 @@ type storm struct {
 // state is what a storm tells of itself. Counts are of requests, but for those
 // of workers, which are of requests of either kind that were answered.
 type state struct {
-	Workers   []int          `json:"workers"`
-	Puts      int            `json:"puts"`       // durable
-	Refused   int            `json:"refused"`    // failed at once or in time, nothing stored
-	Busy      int            `json:"busy"`       // given up at their deadline
-	Again     int            `json:"again"`      // durable after an earlier attempt failed
-	Dropped   int            `json:"dropped"`    // batches that never became durable, as their caller was told
-	Reads     int            `json:"reads"`      // right bytes
-	Missed    int            `json:"missed"`     // reads that failed for now
-	BusyReads int            `json:"busy_reads"` // of those, given up at their deadline
-	Late      int64          `json:"late_ms"`    // longest time that an answer came after its deadline
-	Overdue   int64          `json:"overdue_ms"` // the same without the guest's own delays; known once the storm has ended
-	Stood     int64          `json:"stood_ms"`   // the guest's own delays in all; known once the storm has ended
-	Wrong     int            `json:"wrong"`
-	Lost      int            `json:"lost"`
-	ReadOnly  bool           `json:"read_only"`
-	Segment   string         `json:"segment"`
-	Errors    map[string]int `json:"errors"` // by text without numbers
-	Fatal     string         `json:"fatal"`
+	Workers   []int `json:"workers"`
+	Puts      int   `json:"puts"`       // durable
+	Refused   int   `json:"refused"`    // failed at once or in time, nothing stored
+	Busy      int   `json:"busy"`       // given up at their deadline
+	Again     int   `json:"again"`      // durable after an earlier attempt failed
+	Dropped   int   `json:"dropped"`    // batches that never became durable, as their caller was told
+	Reads     int   `json:"reads"`      // right bytes
+	Missed    int   `json:"missed"`     // reads that failed for now
+	BusyReads int   `json:"busy_reads"` // of those, given up at their deadline
+	Late      int64 `json:"late_ms"`    // longest time that an answer came after its deadline
+	Overdue   int64 `json:"overdue_ms"` // the same without the guest's own delays; known once the storm has ended
+
+	OverdueTwice int64          `json:"overdue_twice_ms"` // of the answer that came latest but one
+	Stood        int64          `json:"stood_ms"`         // the guest's own delays in all; known once the storm has ended
+	Wrong        int            `json:"wrong"`
+	Lost         int            `json:"lost"`
+	ReadOnly     bool           `json:"read_only"`
+	Segment      string         `json:"segment"`
+	Errors       map[string]int `json:"errors"` // by text without numbers
+	Fatal        string         `json:"fatal"`
 }
 
 func (s *storm) flags(args []string) error {
@@ -161,7 +163,9 @@ func (s *storm) run() error {
 	if err != nil {
 		return err
 	}
-	s.count(func(st *state) { st.Stood, st.Overdue = stood.Milliseconds(), overdue.Milliseconds() })
+	s.count(func(st *state) {
+		st.Stood, st.Overdue, st.OverdueTwice = stood.Milliseconds(), overdue[0].Milliseconds(), overdue[1].Milliseconds()
+	})
 	return s.tell()
 }
 
