@@ -50,16 +50,12 @@ const forgetWait = time.Minute
 
 // Recover implements tiers.Tier.
 func (t *Tier) Recover(fn func(tiers.Entry) error) error {
-	return t.newest(fn, t.Store.Recover, func() bool { return len(t.SpilledFiles()) > 0 })
+	return t.newest(fn, t.Store.Recover, false)
 }
-
-// always is what newest looks for in what was another's: the names that this rank has put or deleted
-// since stand in its own files, or nowhere but in the catalogue.
-func always() bool { return true }
 
 // Adopt implements tiers.Files.
 func (t *Tier) Adopt(ctx context.Context, p tiers.Part, fn func(tiers.Entry) error) error {
-	return t.newest(fn, func(fn func(tiers.Entry) error) error { return t.Store.Adopt(ctx, p, fn) }, always)
+	return t.newest(fn, func(fn func(tiers.Entry) error) error { return t.Store.Adopt(ctx, p, fn) }, true)
 }
 
 // AdoptOrphan implements tiers.Files.
@@ -67,13 +63,14 @@ func (t *Tier) AdoptOrphan(ctx context.Context, p tiers.Part, fn func(tiers.Entr
 	err = t.newest(fn, func(fn func(tiers.Entry) error) (err error) {
 		adopted, err = t.Store.AdoptOrphan(ctx, p, fn)
 		return err
-	}, always)
+	}, true)
 	return adopted, err
 }
 
 // newest calls fn for what read finds, without names of which there are later records, and with those that
-// are recorded apart: the store of segments does not know all of them, so that the catalogue is asked if ask says so.
-func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error, ask func() bool) error {
+// are recorded apart. The store of segments does not know those of spilled files, nor those that this rank put or
+// deleted of what it inherits: the catalogue does.
+func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) error) error, inherited bool) error {
 	if t.catalogue == nil {
 		return read(fn)
 	}
@@ -91,7 +88,7 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 	switch {
 	case err != nil && t.catalogue.Err() == nil:
 		return err
-	case err == nil && ask(): // in a broken one nothing is found
+	case err == nil && (inherited || len(t.SpilledFiles()) > 0): // in a broken one nothing is found
 		if err := t.amend(all); err != nil {
 			return err
 		}

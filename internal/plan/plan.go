@@ -138,7 +138,7 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	return r, nil
 }
 
-// maxBlock bounds a block, in bytes, so that sums of many can be told.
+// maxBlock bounds a block, in bytes, so that sums of many do not overflow.
 const maxBlock = 1 << 40
 
 func (o *Options) check() error {

@@ -66,14 +66,21 @@ func CheckServer(conn net.Conn, uids ...int) error {
 	return &ForeignServerError{Addr: conn.RemoteAddr().String(), UID: uid, Own: own}
 }
 
-func unixServer(c *net.UnixConn) (int, error) {
+// ServerCred returns the process that listens at the other end of a connection, as it was when it
+// began to. Its number is 0 if it is in another pid namespace.
+func ServerCred(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
 	var cred *unix.Ucred
 	e := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(e, err); err != nil {
+	return cred, errors.Join(e, err)
+}
+
+func unixServer(c *net.UnixConn) (int, error) {
+	cred, err := ServerCred(c)
+	if err != nil {
 		return -1, err
 	}
 	return int(cred.Uid), nil

@@ -132,7 +132,7 @@ func (c *Catalogue) Probe(ns string, keys []string) []tiers.Presence {
 			last, shown = p.Segment, shows(partOf(p.Segment))
 		}
 		if shown && p.Lost {
-			c.lost.meet(p.Segment)
+			c.meetLost(p.Segment)
 		} else if shown && isNoteOf(p.Note, keys[i]) {
 			present[i] = tiers.Presence{Found: true, Bound: p.Bound, Size: p.Size, Seq: p.Seq}
 		}
@@ -176,7 +176,9 @@ func (c *Catalogue) find(ns string, keys []string, look func([]index.Key, []inde
 			continue
 		}
 		if e.Block.Info.ID.IsZero() {
-			c.lost.meet(e.Segment)
+			if e.Name.Expires.IsZero() || e.Name.Expires.After(c.now()) {
+				c.meetLost(e.Segment)
+			}
 			continue
 		}
 		if s := e.Block.Place.Segment; path == "" || s != last {

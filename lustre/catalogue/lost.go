@@ -58,6 +58,13 @@ func (l *lost) take() map[index.Segment]struct{} {
 	return met
 }
 
+// meetLost notes that a name leads nowhere, unless this rank's own file has it: it knows its own blocks.
+func (c *Catalogue) meetLost(s index.Segment) {
+	if !c.isOwn(partOf(s)) {
+		c.lost.meet(s)
+	}
+}
+
 // nowhere is those blocks of a segment, of which the index has all else, that it has in no file.
 func (c *Catalogue) nowhere(s index.Segment, has segment.Contents) (index.Batch, error) {
 	var missing segment.Contents

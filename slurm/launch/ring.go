@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 
 	"cascadekv/dht"
-	"cascadekv/internal/rawfd"
 	"cascadekv/internal/resp"
 )
 
@@ -117,7 +115,7 @@ func (r *ranks) dial() (*resp.Client, error) {
 
 // servedBelow checks that a process, or one below it, listens at the other end.
 func servedBelow(conn *net.UnixConn, process int) error {
-	cred, err := rawfd.Get(conn, func(fd int) (*unix.Ucred, error) { return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cred, err := resp.ServerCred(conn)
 	if err != nil {
 		return fmt.Errorf("launch: who serves %s: %w", conn.RemoteAddr(), err)
 	}

@@ -46,7 +46,7 @@ func memoryOf(j *job.Job, n memlimit.Node) bound {
 }
 
 // roomOf is the size of the file system that an arena is in. Where it has no limit, or is not
-// there, which the rank tells, it is more than there can be.
+// there, which the rank reports, it is more than there can be.
 func roomOf(path string) bound {
 	dir := filepath.Dir(path)
 	b := bound{math.MaxInt64, "of " + dir}

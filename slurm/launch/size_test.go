@@ -53,7 +53,7 @@ func tmpfs(t *testing.T, size int64) string {
 }
 
 // TestSize: the arena has half of what the job may use, and leaves others room in a small /dev/shm; who sets shm.bytes has that, or is
-// told why it can not be.
+// refused with the reason.
 func TestSize(t *testing.T) {
 	const gib = 1 << 30
 	t.Chdir(t.TempDir())

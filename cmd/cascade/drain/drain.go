@@ -47,7 +47,7 @@ type options struct {
 
 // Result is what became of the rank.
 type Result struct {
-	Rank    *int   `json:"rank"`    // nil: it is alone, and has no number that it tells
+	Rank    *int   `json:"rank"`    // nil: it is alone, and reports no number
 	Written int64  `json:"written"` // blocks, while it served
 	Left    int    `json:"left_blocks"`
 	Bytes   int64  `json:"left_bytes"`
@@ -253,7 +253,7 @@ func (d *draining) end(ctx context.Context) error {
 			break
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("the rank was told to end, and has not yet: %w", ctx.Err())
+			return fmt.Errorf("the rank got SIGTERM, and has not ended yet: %w", ctx.Err())
 		}
 	}
 	d.Ended = true

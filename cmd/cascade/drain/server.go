@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"cascadekv/internal/rawfd"
 	"cascadekv/internal/resp"
 )
 
@@ -40,7 +39,7 @@ func serverPID(socket string, uids []int) (int, error) {
 	if err := resp.CheckServer(conn, uids...); err != nil {
 		return 0, err
 	}
-	cred, err := rawfd.Get(conn.(*net.UnixConn), func(fd int) (*unix.Ucred, error) { return unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	cred, err := resp.ServerCred(conn.(*net.UnixConn))
 	if err != nil {
 		return 0, fmt.Errorf("who serves %s: %w", socket, err)
 	}

@@ -51,7 +51,7 @@ type state struct {
 	Refused   int   `json:"refused"`    // failed at once or in time, nothing stored
 	Busy      int   `json:"busy"`       // given up at their deadline
 	Again     int   `json:"again"`      // durable after an earlier attempt failed
-	Dropped   int   `json:"dropped"`    // batches that never became durable, as their caller was told
+	Dropped   int   `json:"dropped"`    // batches that never became durable: their caller got the error
 	Reads     int   `json:"reads"`      // right bytes
 	Missed    int   `json:"missed"`     // reads that failed for now
 	BusyReads int   `json:"busy_reads"` // of those, given up at their deadline
