@@ -6,18 +6,22 @@
 //	device memory  the memory of a GPU, HBM: tier 1 of CASCADE §III-B
 //	critical path  what an engine waits for before it can go on
 //
-// Nothing is here yet: no code of this module touches a GPU, and a rank runs
-// the same with or without one. The folder is reserved for
+// A rank runs the same with or without a GPU, and has none yet. The folder has
 //
-//	cuda/   the driver, found at run time; absent on most machines
-//	gio/    gio_uring: I/O that the GPU submits itself
-//	store/  blocks on local NVMe
-//	slack/  the scheduler that fits transfers into idle time; pure
+//	cuda/    the driver, found at run time; absent on most machines
+//	failure/ the words for a failed call of those libraries
+//	nvml/    the GPUs of a machine, where cgo and NVIDIA's library are
+//	hbm/     a memory tier in device memory
+//	gio/     gio_uring: batches of I/O that a device starts by a store to memory
+//	slack/   the scheduler that fits transfers into idle time; pure
+//	store/   blocks on local NVMe, by objects of a layer each
+//	nvme/    a memory tier on local disks, over store
 //
-// The seams are tiers.Memory and tiers.Tier: tiers/hbm and tiers/nvme will
-// adapt this package, and until then tiers/host may stand in for device
-// memory. This package will not decide what stays or moves, and will know
-// neither dht nor lustre.
+// of which the program cascade-gpu uses cuda and nvml, and no rank any yet.
+//
+// The seam is tiers.Memory, which hbm and nvme have; in a rank tiers/host
+// stands in for device memory. This package does not decide what stays or moves, and
+// knows neither dht nor lustre.
 //
 // The folder kit has programs, none of them Go, that ask a machine with a GPU
 // what all this is to be built on: make gpu-kit, docs/gpu.md.

@@ -117,6 +117,16 @@ class Driver:
         self.cuMemHostRegister_v2(address, size, ctypes.c_uint(flags))
         return self.out(ctypes.c_uint64, "cuMemHostGetDevicePointer_v2", address, ctypes.c_uint(0))
 
+    def kernel(self, ptx, name):
+        return self.out(ctypes.c_void_p, "cuModuleGetFunction", ctypes.c_void_p(self.out(ctypes.c_void_p, "cuModuleLoadData", ptx)), name)
+
+    def launch(self, function, threads, stream, *args):
+        """One block; the arguments are of 64 bits."""
+        values = [ctypes.c_uint64(a) for a in args]
+        at = (ctypes.c_void_p * len(args))(*map(ctypes.addressof, values))
+        one = ctypes.c_uint(1)
+        self.cuLaunchKernel(ctypes.c_void_p(function), one, one, one, ctypes.c_uint(threads), one, one, ctypes.c_uint(0), ctypes.c_void_p(stream), at, None)
+
     def batch(self, to, source, sizes, stream):
         """Many copies in one call. The arrays are of uint64."""
         v2 = self.has("cuMemcpyBatchAsync_v2")

@@ -99,8 +99,7 @@ def kernel():
         text = out.read_bytes()
     else:
         text = nvrtc(source.read_bytes())
-    module = cu.out(ctypes.c_void_p, "cuModuleLoadData", text)
-    return cu.out(ctypes.c_void_p, "cuModuleGetFunction", ctypes.c_void_p(module), b"issue")
+    return cu.kernel(text, b"issue")
 
 
 def cpu_seconds():
@@ -186,10 +185,7 @@ class Mode:
             j.sqes, j.offsets, j.addr, j.patience = self.entries, self.at + 4096, r.data, 2_000_000
             j.sq_mask, j.cq_mask, j.n, j.bytes, j.depth, j.abort, j.status, j.errors = r.sq_mask, r.cq_mask, n, BLOCK, self.depth, 0, 0, 0
             self.control[4096:4096 + 8 * n] = offsets.view(np.uint8)
-            argument = ctypes.c_uint64(self.at)
-            arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
-            one, zero = ctypes.c_uint(1), ctypes.c_uint(0)
-            cu.cuLaunchKernel(ctypes.c_void_p(self.function), one, one, one, ctypes.c_uint(32), one, one, zero, ctypes.c_void_p(stream), arguments, None)
+            cu.launch(self.function, 32, stream, self.at)
 
     def release(self):
         kit.say(f"{self.name}: no answer for {PATIENCE} s, the wait is released")

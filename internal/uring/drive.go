@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"time"
 
+	"cascadekv/internal/uring/abi"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -57,9 +59,9 @@ func (r *Ring) hand(n uint32, wait waiting) (err error) {
 	case bell:
 		_, err = unix.Poll([]unix.PollFd{{Fd: int32(r.bell), Events: unix.POLLIN}}, -1)
 	case completed:
-		_, err = enter(r.fd, n, 1, enterGetEvents)
+		_, err = abi.Enter(r.fd, n, 1, enterGetEvents)
 	case nothing:
-		_, err = enter(r.fd, n, 0, enterGetEvents)
+		_, err = abi.Enter(r.fd, n, 0, enterGetEvents)
 	}
 	return err
 }

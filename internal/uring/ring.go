@@ -9,6 +9,8 @@ import (
 	"time"
 	"unsafe"
 
+	"cascadekv/internal/uring/abi"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -69,8 +71,8 @@ func Open(depth int) (*Ring, error) {
 	entries := min(uint32(1)<<bits.Len(uint(3*depth+1)), maxEntries)
 	// A read may come with its own cancellation and a late one of the read
 	// that had its slot before.
-	p := params{flags: setupClamp | setupCQSize, cqEntries: 2 * entries}
-	fd, err := setup(entries, &p)
+	p := abi.Params{Flags: setupClamp | abi.SetupCQSize, CQEntries: 2 * entries}
+	fd, err := abi.Setup(entries, &p)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w; see kernel.io_uring_disabled and the container's seccomp profile", ErrUnsupported, err)
 	}
@@ -86,7 +88,7 @@ func Open(depth int) (*Ring, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
 	limitWorkers(fd, uint32(depth))
-	depth = min(depth, int(p.sqEntries-1)/3)
+	depth = min(depth, int(p.SQEntries-1)/3)
 	r.ops = make([]*operation, depth)
 	r.slots = make(chan uint32, depth)
 	for i := range depth {
@@ -96,27 +98,27 @@ func Open(depth int) (*Ring, error) {
 	return r, nil
 }
 
-func (r *Ring) mapQueues(p *params) (err error) {
-	if p.features&featNeeded != featNeeded {
-		return fmt.Errorf("features %#x, want %#x, which Linux 5.5 has", p.features, featNeeded)
+func (r *Ring) mapQueues(p *abi.Params) (err error) {
+	if p.Features&featNeeded != featNeeded {
+		return fmt.Errorf("features %#x, want %#x, which Linux 5.5 has", p.Features, featNeeded)
 	}
-	size := max(p.sq.array+4*p.sqEntries, p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(completion{})))
+	size := max(p.SQ.Array+4*p.SQEntries, p.CQ.Completions+p.CQEntries*uint32(unsafe.Sizeof(completion{})))
 	const prot, flags = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
 	if r.rings, err = unix.Mmap(r.fd, offRing, int(size), prot, flags); err != nil {
 		return fmt.Errorf("map the queues: %w", err)
 	}
-	if r.sqes, err = unix.Mmap(r.fd, offSubmissions, int(p.sqEntries)*int(unsafe.Sizeof(submission{})), prot, flags); err != nil {
+	if r.sqes, err = unix.Mmap(r.fd, offSubmissions, int(p.SQEntries)*int(unsafe.Sizeof(submission{})), prot, flags); err != nil {
 		return fmt.Errorf("map the submissions: %w", err)
 	}
 	at := func(off uint32) *uint32 { return (*uint32)(unsafe.Pointer(&r.rings[off])) }
 	r.sq = submissions{
-		head: at(p.sq.head), tail: at(p.sq.tail), mask: *at(p.sq.mask),
-		array:   unsafe.Slice(at(p.sq.array), p.sqEntries),
-		entries: unsafe.Slice((*submission)(unsafe.Pointer(&r.sqes[0])), p.sqEntries),
+		head: at(p.SQ.Head), tail: at(p.SQ.Tail), mask: *at(p.SQ.Mask),
+		array:   unsafe.Slice(at(p.SQ.Array), p.SQEntries),
+		entries: unsafe.Slice((*submission)(unsafe.Pointer(&r.sqes[0])), p.SQEntries),
 	}
 	r.cq = completions{
-		head: at(p.cq.head), tail: at(p.cq.tail), mask: *at(p.cq.mask),
-		entries: unsafe.Slice((*completion)(unsafe.Pointer(&r.rings[p.cq.cqes])), p.cqEntries),
+		head: at(p.CQ.Head), tail: at(p.CQ.Tail), mask: *at(p.CQ.Mask),
+		entries: unsafe.Slice((*completion)(unsafe.Pointer(&r.rings[p.CQ.Completions])), p.CQEntries),
 	}
 	return nil
 }
@@ -124,7 +126,7 @@ func (r *Ring) mapQueues(p *params) (err error) {
 // prove sends a submission that does nothing there and back.
 func (r *Ring) prove() error {
 	r.sq.push(submission{opcode: opNop, user: userBell})
-	if _, err := enter(r.fd, 1, 1, enterGetEvents); err != nil {
+	if _, err := abi.Enter(r.fd, 1, 1, enterGetEvents); err != nil {
 		return err
 	}
 	if c, ok := r.cq.pop(); !ok || c.user != userBell || c.res != 0 {

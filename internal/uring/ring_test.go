@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/testing/noise"
 )
 
 // open makes a ring, or skips the test where the kernel has none. A kernel that
@@ -43,8 +45,7 @@ func open(t *testing.T, depth int) *Ring {
 
 func testFile(t *testing.T, size int) (*os.File, []byte) {
 	t.Helper()
-	want := make([]byte, size)
-	rand.NewChaCha8([32]byte{1}).Read(want)
+	want := noise.Bytes(1, size)
 	path := filepath.Join(t.TempDir(), "f")
 	if err := os.WriteFile(path, want, 0o600); err != nil {
 		t.Fatal(err)

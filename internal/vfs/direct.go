@@ -44,6 +44,12 @@ func (d *Direct) Open(path string) (File, error) {
 	return d.wrap(f), err
 }
 
+// Reopen implements FS.
+func (d *Direct) Reopen(path string) (File, error) {
+	f, err := d.FS.Reopen(path)
+	return d.wrap(f), err
+}
+
 func (d *Direct) wrap(f File) File {
 	a, err := SetDirect(f)
 	if err != nil {

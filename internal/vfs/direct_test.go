@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/internal/testing/noise"
 	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 )
@@ -133,7 +134,7 @@ func TestDirect(t *testing.T) {
 			}
 			r := rand.New(rand.NewPCG(1, 2))
 			mem := scratchOf(t, 32<<20)
-			rand.NewChaCha8([32]byte{1}).Read(mem)
+			noise.Fill(mem, 1)
 			var want []byte
 			for range 6 {
 				bufs := cut(r, mem, (1+r.IntN(3<<20/unit))*unit)
@@ -181,7 +182,7 @@ func TestDirectWritesWholePages(t *testing.T) {
 		}
 		want = append(want, join(bufs)...)
 	}
-	rand.NewChaCha8([32]byte{2}).Read(mem)
+	noise.Fill(mem, 2)
 	write(block(0), pad, block(1), pad, mem[512:][:2*page])
 	var straight int
 	for _, b := range wrote {

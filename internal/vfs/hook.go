@@ -94,6 +94,10 @@ func (h hooked) Open(path string) (File, error) {
 	return h.file(Call{Op: OpOpen, Path: path}, func(int64) (File, error) { return h.FS.Open(path) })
 }
 
+func (h hooked) Reopen(path string) (File, error) {
+	return h.file(Call{Op: OpOpen, Path: path}, func(int64) (File, error) { return h.FS.Reopen(path) })
+}
+
 func (h hooked) Rename(from, to string) error {
 	return h.hook(Call{Op: OpRename, Path: from, To: to}, func(int64) error { return h.FS.Rename(from, to) })
 }

@@ -73,11 +73,11 @@ func statx(fd int, path string, flags int) (Stat, error) {
 	}, err
 }
 
-// openRegular opens a file for reading if it is one, and passes the check. A pipe
+// openRegular opens a file, for reading or for both, if it is one, and passes the check. A pipe
 // whose other end nobody opens would keep an open waiting for ever, so that does
 // not wait; what waits are reads of a file, as ever.
-func (o OS) openRegular(path string) (File, error) {
-	f, err := o.open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
+func (o OS) openRegular(path string, mode int) (File, error) {
+	f, err := o.open(path, mode|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,10 @@ type FS interface {
 	Create(path string, perm uint32) (File, error)
 	// Open opens an existing file for reading.
 	Open(path string) (File, error)
+	// Reopen opens an existing file for reading and writing: for files of one
+	// node, whose owner starts again. Segments on a parallel file system are
+	// written by the process that made them alone.
+	Reopen(path string) (File, error)
 	// Rename replaces to by from; both must lie in one directory.
 	Rename(from, to string) error
 	// Remove unlinks a file.
@@ -126,7 +130,10 @@ func (o OS) Create(path string, perm uint32) (File, error) {
 
 // Open implements FS. What is no regular file is ErrNotRegular, and never waited
 // for.
-func (o OS) Open(path string) (File, error) { return o.openRegular(path) }
+func (o OS) Open(path string) (File, error) { return o.openRegular(path, unix.O_RDONLY) }
+
+// Reopen implements FS. It refuses what Open refuses.
+func (o OS) Reopen(path string) (File, error) { return o.openRegular(path, unix.O_RDWR) }
 
 // Rename implements FS.
 func (OS) Rename(from, to string) error { return os.Rename(from, to) }

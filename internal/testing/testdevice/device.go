@@ -16,6 +16,8 @@ type Tier struct {
 	blocks         map[block.ID]*hidden
 	capacity, used int64
 	closed         bool
+	faults         Faults
+	over           chan struct{}  // closed when faults change
 	users          sync.WaitGroup // slots and pins
 }
 
@@ -26,6 +28,8 @@ type hidden struct {
 	info block.Info
 	stay uint64
 	pins int
+
+	names map[[2]string]block.Name // by namespace and key
 }
 
 // access is a slot or a pin. It has no Bytes.
@@ -37,7 +41,9 @@ type access struct {
 }
 
 // New returns a tier of so many bytes.
-func New(capacity int64) *Tier { return &Tier{capacity: capacity, blocks: map[block.ID]*hidden{}} }
+func New(capacity int64) *Tier {
+	return &Tier{capacity: capacity, blocks: map[block.ID]*hidden{}, over: make(chan struct{})}
+}
 
 func (t *Tier) lock() (unlock func()) { t.mu.Lock(); return t.mu.Unlock }
 
@@ -87,6 +93,8 @@ func (t *Tier) Reserve(size int64) (tiers.Slot, error) {
 	switch {
 	case t.closed:
 		return nil, tiers.ErrClosed
+	case t.faults.Reserves != nil:
+		return nil, t.faults.Reserves
 	case size > t.capacity:
 		return nil, tiers.ErrTooLarge
 	case t.used+size > t.capacity:
@@ -161,7 +169,11 @@ func (a *access) Info() block.Info {
 }
 
 // ReadInto implements tiers.Pin.
-func (a *access) ReadInto(_ context.Context, dst []byte) error {
+func (a *access) ReadInto(ctx context.Context, dst []byte) error {
+	return a.tier.do(ctx, false, func() error { return a.read(dst) })
+}
+
+func (a *access) read(dst []byte) error {
 	crc := block.CopyCRC(0, dst, a.Host)
 	defer a.tier.lock()()
 	if crc == a.info.CRC {
@@ -171,14 +183,29 @@ func (a *access) ReadInto(_ context.Context, dst []byte) error {
 	return tiers.ErrCorrupt
 }
 
+// Write implements tiers.Slot.
+func (a *access) Write(crc uint32, at int64, p []byte) (uint32, error) {
+	err := a.tier.do(context.Background(), true, func() (err error) { crc, err = a.Host.Write(crc, at, p); return err })
+	return crc, err
+}
+
+// CopyFrom implements tiers.Slot.
+func (a *access) CopyFrom(ctx context.Context, src tiers.Pin) error {
+	return a.tier.do(ctx, true, func() error { return a.Host.CopyFrom(context.Background(), src) })
+}
+
 // Commit implements tiers.Slot.
-func (a *access) Commit(info block.Info, _ []block.Name) error {
+func (a *access) Commit(info block.Info, names []block.Name) error {
 	defer a.Release()
 	defer a.tier.lock()()
 	if !a.slot || a.tier.blocks[info.ID] != nil {
 		return tiers.ErrExists
 	}
 	a.info, a.tier.blocks[info.ID], a.slot = info, a.hidden, false
+	a.names = map[[2]string]block.Name{}
+	for _, n := range names {
+		a.names[[2]string{n.Namespace, n.Key}] = n
+	}
 	return nil
 }
 

@@ -172,7 +172,12 @@ func (c *Crash) Create(path string, _ uint32) (vfs.File, error) {
 }
 
 // Open implements FS.
-func (c *Crash) Open(path string) (vfs.File, error) {
+func (c *Crash) Open(path string) (vfs.File, error) { return c.open(path, true) }
+
+// Reopen implements FS.
+func (c *Crash) Reopen(path string) (vfs.File, error) { return c.open(path, false) }
+
+func (c *Crash) open(path string, reader bool) (vfs.File, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clean, n, err := c.file("open", path)
@@ -180,7 +185,7 @@ func (c *Crash) Open(path string) (vfs.File, error) {
 		return nil, err
 	}
 	c.handles++
-	return &crashFile{c: c, n: n, path: clean, reader: true}, nil
+	return &crashFile{c: c, n: n, path: clean, reader: reader}, nil
 }
 
 // Rename implements FS.

@@ -258,6 +258,20 @@ func TestCrashIsAFileSystem(t *testing.T) {
 			if n, err := f.Pread(p, 10000); n != 5 || !errors.Is(err, io.ErrUnexpectedEOF) {
 				t.Errorf("read across the end: %d bytes, %v", n, err)
 			}
+			r, err := fs.Open(at("d/a"))
+			must(t, err)
+			if _, err := r.Pwrite([]byte("x"), 1); err == nil {
+				t.Error("a file opened for reading was written to")
+			}
+			must(t, r.Close())
+			w, err := fs.Reopen(at("d/a"))
+			must(t, err)
+			write(t, w, []byte("xyz"), 7)
+			must(t, w.Close())
+			copy(want[7:], "xyz")
+			if got, err := slurp(t, fs, at("d/a")); err != nil || !bytes.Equal(got, want) {
+				t.Errorf("after Reopen: wrong bytes, %v", err)
+			}
 			create(t, fs, at("d/b"))
 			must(t, fs.Rename(at("d/a"), at("d/b")))
 			names, err := fs.ReadDir(at("d"))
@@ -269,12 +283,14 @@ func TestCrashIsAFileSystem(t *testing.T) {
 				t.Errorf("read of a removed file that is open: %v", err)
 			}
 			_, absent := fs.Open(at("d/b"))
+			_, absent2 := fs.Reopen(at("d/b"))
 			_, orphan := fs.Create(at("no/file"), 0o600)
 			_, noDir := fs.ReadDir(at("no"))
 			create(t, fs, at("c"))
 			_, twice := fs.Create(at("c"), 0o600)
 			for what, c := range map[string]struct{ err, want error }{
 				"open absent":     {absent, os.ErrNotExist},
+				"reopen absent":   {absent2, os.ErrNotExist},
 				"create orphan":   {orphan, os.ErrNotExist},
 				"create twice":    {twice, os.ErrExist},
 				"mkdir twice":     {fs.Mkdir(at("d"), 0o700), os.ErrExist},
