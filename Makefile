@@ -3,11 +3,11 @@ FUZZTIME ?= 10s
 export CGO_ENABLED = 0
 export FUZZTIME
 
-.PHONY: build run test test-rest test-all churn test-slurm test-slurm-long test-clients bench-clients test-engines test-lustre test-lustre-long gpu-kit package tools lint fuzz race points fmt bench generate clean
+.PHONY: build run test test-rest test-all churn test-slurm test-slurm-long test-clients bench-clients test-engines test-lustre test-lustre-long test-gpu gpu-kit package tools lint fuzz race points fmt bench generate clean
 .NOTPARALLEL:
 
-build: ## bin/cascaded, bin/cascade, and its instruments bin/cascade-bench
-	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ./cmd/cascade-bench
+build: ## bin/cascaded, bin/cascade, its instruments bin/cascade-bench, and bin/cascade-gpu, which has the CUDA driver
+	go build -trimpath -o bin/ ./cmd/cascaded ./cmd/cascade ./cmd/cascade-bench ./cmd/cascade-gpu
 
 run: build ## four ranks, one trace, one table; TRACE=file chooses the trace
 	scripts/run.sh "$(TRACE)"
@@ -24,11 +24,11 @@ test-all: ## everything
 churn: build ## four ranks that are killed under clients that change everything, against a model: FOR=10m, SEED=n
 	CASCADE_E2E_BIN=$(CURDIR)/bin CASCADE_E2E_CHURN=$(or $(FOR),10m) CASCADE_E2E_SEED=$(SEED) go test -count=1 -v -timeout 0 -run '^TestChurn$$' ./internal/testing/e2e
 
-test-slurm: tools ## cascade launch in batch jobs of a real Slurm with several nodes on this machine, as root; a minute, and minutes the first time
-	go test -count=1 -v -timeout 30m -run '^TestLaunch' ./internal/testing/e2e
+test-slurm: tools ## cascade launch in batch jobs of a real Slurm with several nodes on this machine, as root; minutes, and more the first time
+	go test -count=1 -v -timeout 30m -run '^Test(Launch|Prolog)' ./internal/testing/e2e
 	go test -count=1 ./slurm/...
 
-test-slurm-long: tools ## jobs that end at many random moments, an hour
+test-slurm-long: tools ## jobs that end at many random moments, half an hour
 	CASCADE_SLURM_LONG=1 go test -count=1 -v -timeout 120m -run '^TestLaunchEndsAnyhow$$' ./internal/testing/e2e
 
 tools race fuzz points: ## single stages of these
@@ -55,11 +55,17 @@ test-lustre-long: tools ## the same with hundreds of power cuts, an hour
 package: ## build/package: DEB, RPM and tarball; ARCH="amd64 arm64" for both. nfpm comes from the Go module proxy
 	scripts/package.sh $(ARCH)
 
+test-gpu: ## what calls the CUDA driver, on a stand-in and on the GPU of this machine; without one those tests skip and name it
+	CGO_ENABLED=1 go run ./cmd/cascade-gpu probe
+	go test -count=1 -v ./gpu/cuda ./gpu/hbm ./cmd/cascade-gpu
+	CGO_ENABLED=1 go test -count=1 -v ./gpu/nvml
+
 gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gpu.md says what its run checks
 	rm -rf bin/gpu-kit && mkdir -p bin/gpu-kit/python
 	cp gpu/kit/* bin/gpu-kit/ && cp -r clients/python/cascade_kv clients/python/engines bin/gpu-kit/python/
 	find bin/gpu-kit/python '(' -name __pycache__ -o -name '_fast*.so' ')' -prune -exec rm -r {} +
 	go build -trimpath -ldflags="-s -w" -o bin/gpu-kit/ ./cmd/cascaded
+	CGO_ENABLED=0 go test -c -trimpath -ldflags="-s -w" -o bin/gpu-kit/gio.test ./gpu/gio && cp gpu/gio/ptx/kernel.ptx bin/gpu-kit/gio.ptx
 	cc -O2 -Wall -Wextra -shared -fPIC gpu/kit/kit.c -o bin/gpu-kit/libkit.so -ldl -lpthread
 	cc -O2 -Wall -Wextra -shared -fPIC gpu/kit/fakecuda.c -o bin/gpu-kit/libfakecuda.so -lpthread
 

@@ -88,7 +88,7 @@ func (s *Store) Expire(ctx context.Context, ns, key string, at time.Time) bool {
 // true, on all ranks, and returns how many there were here. Ranks that do not answer before
 // ctx ends keep their names until they do: docs/protocol.md.
 func (s *Store) Clear(ctx context.Context, ns string, all bool) int {
-	if !all && (ns == directory.Contents || len(ns) > block.MaxKey) { // whose keys are no names
+	if !all && CheckNamespace(ns) != nil { // whose keys are no names
 		return 0
 	}
 	stamp := s.here.tick()
@@ -172,6 +172,7 @@ func statsWith(s *Store, own *others.OwnNames) Stats {
 	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), put.Referenced, put.Stored
 	for _, m := range s.state.Mem {
 		m.Stats.Usage, m.Stats.Load = m.Memory.Usage(), m.LoadStats()
+		m.Stats.Stats = m.Memory.Stats()
 		st.Tiers = append(st.Tiers, m.Stats)
 	}
 	if s.others.Peers != nil {

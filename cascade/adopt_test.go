@@ -84,7 +84,7 @@ func TestAdoptParts(t *testing.T) {
 	for i := range 20 {
 		keys = append(keys, fmt.Sprint("theirs", i))
 	}
-	if p := r.probe(context.Background(), "ns", keys).res; p.Hits != 20 { // without bringing any here
+	if p := r.probe(context.Background(), "ns", keys, Hint{}).res; p.Hits != 20 { // without bringing any here
 		t.Errorf("a probe of the other rank's chain hits %d of 20", p.Hits)
 	}
 	for i, k := range keys {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/estimate"
+	"cascadekv/cascade/load"
 	"cascadekv/cascade/residency"
 )
 
@@ -12,31 +13,46 @@ import (
 type Advice struct {
 	ProbeResult
 	Blocks int           // leading keys to load; fewer than Hits where computing the rest is faster
-	Load   time.Duration // estimate of how long these take
+	Tokens int64         // that these have, if whole; -1: the namespace's layout does not say
+	Load   time.Duration // estimate of how long they take
 
-	// PerBlock is how long computing a block was taken to be; 0 if nothing was Learned.
+	// PerBlock is how long computing a block was taken to be; 0 if that is not known.
 	PerBlock time.Duration
 }
 
-// Learned stands for what is learned of how long a namespace's blocks take to compute. Where nothing is,
+// Learned stands for what is learned of how long a namespace's blocks take to compute. Where nothing is known,
 // all is worth loading.
 const Learned time.Duration = -1
 
-// Advise is Probe for a client that computes a block in perBlock, or in what is Learned, and loads no
-// more than is advised: that much is brought here.
-func Advise(ctx context.Context, s *Store, ns string, keys []string, perBlock time.Duration) Advice {
-	c := s.probe(ctx, ns, keys)
-	a := Advice{ProbeResult: c.res, PerBlock: perBlock}
-	if perBlock == Learned {
+// Ask is what a client declares when it asks for advice.
+type Ask struct {
+	PerBlock time.Duration // how long it takes to compute a block, or Learned
+	Rate     float64       // instead: tokens that it computes in a second, of which the namespace's layout says how many a block has
+	Hint     Hint          // of the chain, which counts with the request: see Probe
+}
+
+// Advise is Probe for a client that can also compute blocks, and loads no more than is advised: that much is brought here.
+func Advise(ctx context.Context, s *Store, ns string, keys []string, ask Ask) Advice {
+	c := s.probe(ctx, ns, keys, ask.Hint)
+	a, known := Advice{ProbeResult: c.res, PerBlock: ask.PerBlock, Tokens: -1}, true
+	tokens := float64(s.layouts.Of(ns).Tokens)
+	switch {
+	case ask.Rate > 0:
+		a.PerBlock, known = time.Duration(min(tokens/ask.Rate, time.Hour.Seconds())*1e9), tokens > 0
+	case ask.PerBlock == Learned:
 		a.PerBlock = s.state.Requests.Prefills.PerBlock(ns)
+		known = a.PerBlock > 0
 	}
-	if perBlock == Learned && a.PerBlock == 0 {
-		a.Blocks, a.Load = c.res.Hits, time.Duration(c.res.LoadUS())*time.Microsecond
-	} else {
+	if known {
 		a.Blocks, a.Load = estimate.Best(c.runs, c.lines, a.PerBlock)
+	} else {
+		a.Blocks, a.Load = c.res.Hits, time.Duration(c.res.LoadUS())*time.Microsecond
+	}
+	if tokens > 0 {
+		a.Tokens = int64(a.Blocks) * int64(tokens)
 	}
 	c.prefetch(s, a.Blocks)
-	prefetchOwn(s, ns, keys[:a.Blocks])
+	load.PrefetchOwn(s.load, ns, keys[:a.Blocks], ask.Hint.Soon)
 	return a
 }
 
@@ -58,7 +74,7 @@ func CopiesBegin(views []*View) (ended func(all bool)) {
 
 // estimateLoads sets how long the runs of a chain take to load.
 func (c *chain) estimateLoads(s *Store) {
-	c.runs, c.lines = forEstimate(s, c.res.Runs), linesOf(s)
+	c.runs = forEstimate(s, c.res.Runs)
 	for i, t := range estimate.Times(c.runs, c.lines) {
 		c.res.Runs[i].LoadUS = t.Microseconds()
 	}
@@ -75,6 +91,8 @@ func forEstimate(s *Store, of []Run) []estimate.Run {
 			level = fromRemote
 		case s.state.ColdName():
 			level = fromFiles
+		case deepName(s):
+			level = fromDeep
 		}
 		runs[i] = estimate.Run{Level: level, Blocks: r.Hits, Bytes: r.Bytes}
 	}
@@ -83,7 +101,10 @@ func forEstimate(s *Store, of []Run) []estimate.Run {
 
 // linesOf is how long loads from each level take by now.
 func linesOf(s *Store) []estimate.Line {
-	lines := []estimate.Line{fromMemory: s.state.Last().Line(), fromRemote: s.state.Remote.Line()}
+	lines := []estimate.Line{fromMemory: s.state.Host().Line(), fromRemote: s.state.Remote.Line(), fromDeep: {}}
+	if d := s.state.Deep(); d != nil {
+		lines[fromDeep] = d.Line()
+	}
 	if s.state.Cold != nil {
 		lines = append(lines, s.state.Cold.Line())
 	}

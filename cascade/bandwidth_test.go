@@ -1,6 +1,8 @@
 package cascade
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -91,7 +93,7 @@ func TestReadBudget(t *testing.T) {
 	if cold.Budget == nil || cold.Budget.ReadWait < 3000e6 || cold.Load.BytesPerSecond > size {
 		t.Errorf("budget %+v, load %+v", cold.Budget, cold.Load)
 	}
-	if a := Advise(t.Context(), r.Store, "ns", keys, time.Second); a.Hits != blocks || a.Blocks != 1 {
+	if a := Advise(t.Context(), r.Store, "ns", keys, Ask{PerBlock: time.Second}); a.Hits != blocks || a.Blocks != 1 {
 		t.Errorf("%d of %d are to be loaded, want what is in memory: %+v", a.Blocks, a.Hits, a.Runs)
 	}
 	j.late.Add(int64(2 * time.Hour))
@@ -99,5 +101,75 @@ func TestReadBudget(t *testing.T) {
 	r.limit(func(l *Limits) { l.ReadRate = 0 })
 	for i, k := range keys {
 		r.wantAt(t, k, data(uint64(i), size))
+	}
+}
+
+// TestLoadsComeBeforeStores: while the file system takes no more writes, for want of a budget or because it is busy, what
+// it has is loaded all the same, into memory that is full of blocks that wait to be written, and drops none of these. It is stores that
+// find no room and are counted.
+func TestLoadsComeBeforeStores(t *testing.T) {
+	const size, blocks = 64 << 10, 24
+	for name, spent := range map[string]bool{"budget": true, "busy": false} {
+		t.Run(name, func(t *testing.T) {
+			j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
+			j.open(1, 4<<20)
+			r := j.ranks[0]
+			for i := range blocks {
+				r.putKey(t, fmt.Sprint("cold", i), data(uint64(i), size))
+			}
+			j.drainAll(0)
+			r.dropMemory(t)
+			r.limit(func(l *Limits) { l.RoomDeadline, l.FetchDeadline = time.Hour, time.Hour })
+			release := make(chan struct{})
+			defer close(release)
+			if spent {
+				r.limit(func(l *Limits) { l.WriteRate = 1 })
+				r.state.Cold.Writes.Take(size)
+			} else {
+				r.cold.set(hooks{put: func() error { <-release; return nil }}) // whatever its context says, as a call of the kernel
+			}
+			failed, stored := 0, 0
+			store := func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				if !spent && failed > 0 {
+					cancel() // it finds no room, however long it waits
+				}
+				defer cancel()
+				switch _, err := r.Put(ctx, ns(fmt.Sprint("new", stored)), data(uint64(1000+stored), size), nil); {
+				case err == nil:
+					stored++
+				case errors.Is(err, ErrNoRoom):
+					failed++
+				default:
+					t.Fatal(err)
+				}
+			}
+			lost := func() (st Stats, stores int) {
+				st = r.Stats()
+				return st, int(st.Shed) + int(st.Rejected)
+			}
+			for n := 0; n < 8; store() { // memory is full then
+				_, n = lost()
+			}
+			for i := range blocks {
+				before, _ := lost()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // far less than a load may wait for room
+				v, err := r.Get(ctx, "ns", fmt.Sprint("cold", i))
+				cancel()
+				if err != nil || string(v.Bytes()) != string(data(uint64(i), size)) {
+					t.Fatalf("load %d: %v, or other bytes", i, err)
+				}
+				v.Release()
+				if after, _ := lost(); after.Shed != before.Shed || after.Lost != before.Lost || after.DirtyBlocks != before.DirtyBlocks {
+					t.Errorf("load %d drops what is not written: %d shed, %d lost, %d dirty; before %d, %d, %d", i,
+						after.Shed, after.Lost, after.DirtyBlocks, before.Shed, before.Lost, before.DirtyBlocks)
+				}
+				store()
+			}
+			st, stores := lost()
+			if stores < blocks || spent != (st.Shed > 0) || spent == (st.Rejected > 0) || len(st.Losses) != 0 {
+				t.Errorf("%d shed, %d refused; loads lost %v", st.Shed, st.Rejected, st.Losses)
+			}
+		})
 	}
 }

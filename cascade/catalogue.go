@@ -22,6 +22,9 @@ func (s *Store) AdoptParts(ctx context.Context, parts []tiers.Part) (tiers.Taken
 	}
 	got, err := s.others.Catalogue.AdoptParts(ctx, parts, s.others.GiveWay)
 	s.space.SetOrphans(parts, got.Left)
+	if err == nil {
+		err = s.others.JudgeWanted()
+	}
 	s.state.Mu.Lock()
 	a := &s.state.Count.Stats.Adopted
 	a.Blocks, a.Names, a.Bytes = a.Blocks+got.Blocks, a.Names+got.Names, a.Bytes+got.Bytes

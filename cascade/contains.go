@@ -42,7 +42,7 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 		prefetchLeading(s, ns, found, ask, places, located)
 	}
 	if cold {
-		prefetchOwn(s, ns, keys[:slices.Index(append(found, false), false)])
+		load.PrefetchOwn(s.load, ns, keys[:slices.Index(append(found, false), false)], false)
 	}
 	s.state.Count.Lookups(ns, len(keys), len(keys)-missing)
 	lookedUp(s.state, ns, keys, found, missing)
@@ -52,7 +52,7 @@ func (s *Store) ContainsBatch(ctx context.Context, ns string, keys [][]byte) []b
 // lookedUp records a look-up of some keys, so many of which are missing.
 func lookedUp(s *residency.State, ns string, keys [][]byte, found []bool, missing int) {
 	if residency.IsRequest(len(keys), missing) {
-		s.Requests.LookedUp(ns, block.CopyKeys(keys), func(i int) bool { return found[i] })
+		s.Requests.LookedUp(ns, block.CopyKeys(keys), Hint{}, func(i int) bool { return found[i] })
 	}
 }
 

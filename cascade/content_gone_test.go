@@ -43,6 +43,11 @@ func (j *job) restarted(dir string) *job {
 	}
 	again.open(len(j.ranks), 8<<20)
 	if again.local != "" {
+		for _, r := range again.ranks { // the parts of ranks that live are none of theirs
+			if _, err := r.AdoptParts(j.t.Context(), nil); err != nil {
+				j.t.Fatal(err)
+			}
+		}
 		again.takeAllIn()
 	}
 	again.settle()

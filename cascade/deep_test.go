@@ -50,7 +50,7 @@ func TestPutsCostTheSameAtAnyDepth(t *testing.T) {
 				p := data(hashOf(e.Key), 100)
 				items[i] = FuncItem{Entry: e, Size: 100, Write: func(st *Stage) error { st.Append(p); return nil }}
 			}
-			for _, err := range r.PutBatchFunc(t.Context(), items, together) {
+			for _, err := range r.PutBatchFunc(t.Context(), items, together, Hint{}) {
 				if err != nil {
 					t.Fatal(err)
 				}

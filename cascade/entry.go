@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"cascadekv/dht/directory"
+	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 )
 
@@ -40,17 +40,16 @@ func (e Entry) Check() error {
 		return fmt.Errorf("%w: key has %d bytes, want 1 to %d", ErrBadEntry, len(e.Key), block.MaxKey)
 	case len(e.Parent) > block.MaxKey:
 		return fmt.Errorf("%w: parent key has %d bytes, want at most %d", ErrBadEntry, len(e.Parent), block.MaxKey)
-	case len(e.Namespace) > block.MaxKey:
-		return fmt.Errorf("%w: namespace has %d bytes, want at most %d", ErrBadEntry, len(e.Namespace), block.MaxKey)
-	case e.Namespace == directory.Contents:
-		return fmt.Errorf("%w: namespace %q is reserved", ErrBadEntry, e.Namespace)
 	case e.Parent == e.Key:
 		return fmt.Errorf("%w: key %q is its own parent", ErrBadEntry, e.Key)
 	case e.Bound && e.Parent == "":
 		return fmt.Errorf("%w: key %q is bound to no parent", ErrBadEntry, e.Key)
 	}
-	return nil
+	return CheckNamespace(e.Namespace)
 }
+
+// CheckNamespace reports whether a namespace can have names; the error matches ErrBadEntry.
+func CheckNamespace(ns string) error { return residency.CheckNamespace(ns) }
 
 // record is the name as tiers have it; its Depth and Seq are not known yet.
 func (e *Entry) record() block.Name {

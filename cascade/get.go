@@ -141,11 +141,11 @@ func (s *Store) pinResident(ns string, keys []string, views []*View, how getting
 			s.state.Requests.AddLocked(b)
 		}
 		if err := inject.Err(inject.Pin); err != nil {
-			s.state.NoteLocked(s.state.Last(), err)
-		} else if views[i] = s.state.PinFastestLocked(b); views[i] != nil {
+			s.state.NoteLocked(s.state.Host(), err)
+		} else if views[i] = s.state.PinNearLocked(b); views[i] != nil {
 			continue
 		}
-		if f := s.load.JoinColdLocked(b, n, how.price, &fresh); f != nil {
+		if f := s.load.JoinBelowLocked(b, n, how.price, &fresh); f != nil {
 			if how.joined != nil && f.Price() < how.price {
 				*how.joined = true
 			}
@@ -173,7 +173,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		return view[0]
 	}
 	b := residency.BlockOf(n)
-	if v := s.state.PinFastestLocked(b); v != nil { // another copy
+	if v := s.state.PinNearLocked(b); v != nil { // another copy
 		s.state.Mu.Unlock()
 		if v.Check(ctx, true) {
 			return v
@@ -182,7 +182,7 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 		s.state.Mu.Lock()
 	}
 	var fresh []*load.Fetch
-	f := s.load.JoinColdLocked(b, n, eviction.Unheld, &fresh)
+	f := s.load.JoinBelowLocked(b, n, eviction.Unheld, &fresh)
 	s.load.StartLocked(fresh)
 	s.state.Mu.Unlock()
 	s.here.noOther(f != nil)

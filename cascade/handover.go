@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"context"
+	"errors"
 )
 
 // A store may be followed by another one in the same process, with another
@@ -100,19 +101,26 @@ func (s *Store) Settle(ctx context.Context) error {
 	return s.write.SyncInTurn(ctx)
 }
 
-// Leave closes the cold tier for the store that follows at once in this process,
-// and leaves what is in memory where it is: dirty blocks are not written, views
-// and stages keep their bytes. It reports whether it ended the store. Without a
-// cold tier it does not: there is nothing to close.
+// Leave closes what lies in files, the cold tier and a memory tier on disks, for the store that follows
+// at once in this process, and leaves what is in memory where it is: dirty blocks are not written, views
+// and stages keep their bytes. It reports whether it ended the store. Without such
+// tiers it does not: there is nothing to close.
 func (s *Store) Leave(ctx context.Context) (ended bool, err error) {
-	if s.state.Cold == nil {
+	deep := s.state.Deep()
+	if s.state.Cold == nil && deep == nil {
 		return false, nil
 	}
 	if err := s.shut(ctx); err != nil {
 		return true, err
 	}
+	if deep != nil {
+		err = deep.Memory.Close()
+	}
+	if s.state.Cold == nil {
+		return true, err
+	}
 	if err := s.write.SyncCold(ctx); err != nil {
 		s.state.Log.Warn("not all changes of names in the cold tier are durable", "err", err)
 	}
-	return true, s.state.Cold.Files.Close()
+	return true, errors.Join(err, s.state.Cold.Files.Close())
 }

@@ -257,7 +257,7 @@ func (h Here) scan(ns string, cursor uint64, count int, catalogued bool, keys []
 }
 
 // lookMany marks which keys are visible on this rank and returns how many are
-// not, and whether one that is has its block in this rank's files alone.
+// not, and whether one that is has its block in this rank's files, or its deep level, alone.
 func (h Here) lookMany(ns string, keys [][]byte, found []bool) (missing int, cold bool) {
 	h.state.Mu.Lock()
 	defer h.state.Mu.Unlock()
@@ -282,7 +282,7 @@ func (h Here) lookManyLocked(ns string, keys [][]byte, found []bool) (missing in
 		n := sp.GetBytes(key)
 		if found[i] = n != nil && n.Visible(h.state.Now); !found[i] {
 			missing++
-		} else if h.state.Cold != nil && !residency.BlockOf(n).InAny() {
+		} else if !h.state.InNear(residency.BlockOf(n)) {
 			cold = true
 		}
 	}

@@ -237,7 +237,7 @@ func TestAllowanceOfHolds(t *testing.T) {
 // TestNoHoldsWithoutAFile: memory that is in no file can not be read in place.
 func TestNoHoldsWithoutAFile(t *testing.T) {
 	r := newTwoTiers(t, 8<<20, 8<<20)
-	index := sharedindex.New(&residency.State{Mem: r.state.Mem[:1]}, nil) // the one without a file
+	index := sharedindex.New(&residency.State{Ladder: residency.Ladder{Mem: r.state.Mem[:1]}}, nil) // the one without a file
 	if _, err := index.Holds(); !errors.Is(err, ErrNoArena) {
 		t.Errorf("holds: %v", err)
 	}

@@ -127,6 +127,8 @@ func TestIndexIsTheNames(t *testing.T) {
 		"one tier":    func() *rig { return newRig(t, 4<<20, false) },
 		"cold tier":   func() *rig { return newRig(t, 4<<20, true) },
 		"three tiers": func() *rig { return hbmRig(t, true) },
+		"disk":        func() *rig { return ladderOf(t, 4<<20, false, false).rig },
+		"four tiers":  func() *rig { return ladderOf(t, 4<<20, true, true).rig },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := make()

@@ -25,8 +25,14 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	if int(src.Region) >= len(l.Store.state.Mem) {
 		return nil, fmt.Errorf("%w: there is no region %d", fabric.ErrStale, src.Region)
 	}
-	at := tiers.Place{Offset: src.Offset, Generation: src.Generation}
-	p, err := l.Store.state.Mem[src.Region].Memory.PinPlace(at, src.Length)
+	m := l.Store.state.Mem[src.Region]
+	at, length := tiers.Place{Offset: src.Offset, Generation: src.Generation}, src.Length
+	if m.Memory.Region() == nil { // see residency.MemoryOf
+		if at.Offset, length = -1, src.Offset+src.Length; src.Offset < 0 || length < src.Length {
+			return nil, fmt.Errorf("%w: it begins at %d", fabric.ErrStale, src.Offset)
+		}
+	}
+	p, err := m.Memory.PinPlace(at, length)
 	switch {
 	case errors.Is(err, tiers.ErrNotFound):
 		return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
@@ -35,22 +41,49 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 	}
 	bytes, free := p.Bytes(), noCopy
 	if bytes == nil {
-		ctx, cancel := l.Store.state.UntilFetched(context.Background())
-		defer cancel()
-		if bytes, free, err = l.Store.state.BytesOf(ctx, p); err != nil {
+		if bytes, free, err = l.read(m, p); err != nil {
 			p.Release()
 			return nil, fmt.Errorf("%w: %w", fabric.ErrStale, err)
 		}
 	}
-	skip := src.Offset - p.Offset()
+	skip := src.Offset - max(p.Offset(), 0)
 	return &hold{p, bytes[skip : skip+src.Length], free}, nil
 }
 
+// read reads a block that the process can not address into a buffer. While the deep level is left alone
+// none is read there: whoever reads for a rank reads for the others after it, too.
+func (l Local) read(m *residency.Level, p tiers.Pin) (bytes []byte, free func(), err error) {
+	s := l.Store.state
+	if m == s.Deep() && m.NoReads.Lasts(s.Age(s.Now())) {
+		return nil, nil, fmt.Errorf("%s did not answer a moment ago: %w", m.Stats.Name, tiers.ErrUnavailable)
+	}
+	size := p.Info().Size
+	if l.Store.forOthers.Add(size) > max(forOthersBytes, size) {
+		l.Store.forOthers.Add(-size)
+		return nil, nil, fmt.Errorf("%d bytes are being read for other ranks: %w", forOthersBytes, tiers.ErrUnavailable)
+	}
+	ctx, cancel := s.UntilFetched(context.Background())
+	defer cancel()
+	bytes, give, err := s.BytesOf(ctx, p)
+	if m == s.Deep() && ctx.Err() != nil {
+		m.NoReads.Begin(s.Age(s.Now()))
+	}
+	if err != nil {
+		residency.AfterIO(err, func() { l.Store.forOthers.Add(-size) })
+		return nil, nil, err
+	}
+	return bytes, func() { give(); l.Store.forOthers.Add(-size) }, nil
+}
+
+// forOthersBytes bounds the buffers for what other ranks read and the process can not address. More is a miss: to wait
+// could be for what the same reader has.
+const forOthersBytes = 256 << 20
+
 // SharedFile returns which region lies in a file, so that others can reach it by
 // themselves: its number, the file's descriptor and its size in bytes. It is
-// the slowest memory tier's, of which there is always one.
+// that of residency.Ladder.Host.
 func (l Local) SharedFile() (region uint32, fd int, size int64) {
-	m := l.Store.state.Last()
+	m := l.Store.state.Host()
 	return uint32(m.Index), m.Memory.File(), int64(len(m.Memory.Region()))
 }
 

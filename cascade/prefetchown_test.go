@@ -38,11 +38,7 @@ func wordsOf(keys []string) (words [][]byte) {
 // wantPrefetched waits until no read is under way, and wants so many blocks brought ahead, of use and in vain.
 func (r *jobRank) wantPrefetched(t *testing.T, brought, hits, wasted uint64) {
 	t.Helper()
-	eventually(t, "nothing is on its way", func() bool {
-		r.state.Mu.Lock()
-		defer r.state.Mu.Unlock()
-		return r.soon == soon{}
-	})
+	r.wantNothingComes(t)
 	if st := r.Stats(); st.Prefetched != brought || st.PrefetchHits != hits || st.PrefetchWasted != wasted {
 		t.Errorf("%d brought ahead, %d of use, %d in vain; want %d, %d, %d", st.Prefetched, st.PrefetchHits, st.PrefetchWasted, brought, hits, wasted)
 	}
@@ -61,8 +57,8 @@ func TestOwnColdChainsAreBroughtAhead(t *testing.T) {
 		"CONTAINS behind what is missing": {func(r *jobRank, keys []string) {
 			r.ContainsBatch(t.Context(), "ns", wordsOf(append([]string{"none"}, keys...)))
 		}, 0},
-		"ADVISE":            {func(r *jobRank, keys []string) { Advise(t.Context(), r.Store, "ns", keys, time.Hour) }, first},
-		"ADVISE against it": {func(r *jobRank, keys []string) { Advise(t.Context(), r.Store, "ns", keys, 0) }, 0},
+		"ADVISE":            {func(r *jobRank, keys []string) { Advise(t.Context(), r.Store, "ns", keys, Ask{PerBlock: time.Hour}) }, first},
+		"ADVISE against it": {func(r *jobRank, keys []string) { Advise(t.Context(), r.Store, "ns", keys, Ask{}) }, 0},
 		"STAT":              {func(r *jobRank, keys []string) { r.Contains(t.Context(), "ns", keys[0]) }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,11 +94,7 @@ func TestLookUpsThatAreNoLoads(t *testing.T) {
 		} else {
 			r.ContainsBatch(t.Context(), "ns", wordsOf(keys))
 		}
-		eventually(t, "nothing is on its way", func() bool {
-			r.state.Mu.Lock()
-			defer r.state.Mu.Unlock()
-			return r.soon == soon{}
-		})
+		r.wantNothingComes(t)
 		j.late.Add(int64(residency.PrefetchFor + time.Second))
 		r.Sweep()
 	}
@@ -171,4 +163,13 @@ func TestBroughtAheadIsAPartOfMemory(t *testing.T) {
 		r.wantAt(t, key, data(uint64(i), 256<<10))
 	}
 	r.wantPrefetched(t, 4, 4, 0)
+}
+
+// wantNothingComes waits until no read that a hint or a look-up caused is under way.
+func (r *jobRank) wantNothingComes(t *testing.T) {
+	t.Helper()
+	eventually(t, "nothing is on its way", func() bool {
+		blocks, bytes := load.OnItsWay(r.load)
+		return blocks == 0 && bytes == 0
+	})
 }

@@ -17,18 +17,18 @@ import (
 // the prefix that are elsewhere are brought here: what other ranks have, and what is in this
 // rank's own files, is on its way when it returns, what is in other files soon after.
 func (s *Store) Probe(ctx context.Context, ns string, keys []string) ProbeResult {
-	c := s.probe(ctx, ns, keys)
+	c := s.probe(ctx, ns, keys, Hint{})
 	c.prefetch(s, len(keys))
-	prefetchOwn(s, ns, keys[:c.res.Hits])
+	load.PrefetchOwn(s.load, ns, keys[:c.res.Hits], false)
 	return c.res
 }
 
-// probe looks up a chain, and brings nothing here.
-func (s *Store) probe(ctx context.Context, ns string, keys []string) *chain {
+// probe looks up a chain, of which h is declared, and brings nothing here.
+func (s *Store) probe(ctx context.Context, ns string, keys []string, h Hint) *chain {
 	c := lookUp(ctx, s, ns, keys)
 	s.state.Count.Lookups(ns, min(c.res.Hits+1, len(keys)), c.res.Hits)
 	c.estimateLoads(s)
-	s.state.Requests.LookedUp(ns, keys, func(i int) bool { return i < c.res.Hits })
+	s.state.Requests.LookedUp(ns, keys, h, func(i int) bool { return i < c.res.Hits })
 	return c
 }
 
@@ -40,8 +40,8 @@ type chain struct {
 	hits []others.Hit // of the keys that are not here, in order
 	res  ProbeResult
 
-	runs  []estimate.Run // of res, for package estimate
-	lines []estimate.Line
+	runs  []estimate.Run  // of res, for package estimate
+	lines []estimate.Line // by which res was chosen; none where nothing was looked up
 }
 
 func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
@@ -60,7 +60,8 @@ func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
 		c.askNearer(ctx, s, cached)
 		c.askNearerCatalogued(ctx, s, cached)
 	}
-	for i, level := range estimate.Fastest(cached, linesOf(s)) {
+	c.lines = linesOf(s)
+	for i, level := range estimate.Fastest(cached, c.lines) {
 		c.res.add(tierOf(s, c.here[i].tier, level), cached[i].Bytes)
 	}
 	for _, r := range c.res.Runs {
@@ -73,6 +74,7 @@ func lookUp(ctx context.Context, s *Store, ns string, keys []string) *chain {
 const (
 	fromMemory = iota
 	fromRemote
+	fromDeep
 	fromFiles
 )
 
@@ -98,6 +100,8 @@ func (c *chain) cached(s *Store) (all []estimate.Copies) {
 			hits = hits[1:]
 		case s.state.ColdName():
 			one.Levels = 1 << fromFiles
+		case deepName(s):
+			one.Levels = 1 << fromDeep
 		}
 		all = append(all, one)
 	}
@@ -165,6 +169,14 @@ func (c *chain) toAsk(s *Store, cached []estimate.Copies, is func(one estimate.C
 		keys = append(keys, c.keys[i])
 	}
 	return block.CopyKeys(keys), at, hits
+}
+
+// deepName is the name of the memory level below that of the host; a name of none without one.
+func deepName(s *Store) string {
+	if d := s.state.Deep(); d != nil {
+		return d.Stats.Name
+	}
+	return "\x00"
 }
 
 // tierOf names a level of a block that is in a tier here, "" for none.

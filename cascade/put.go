@@ -36,7 +36,7 @@ const (
 // nil where it failed.
 func (sc scope) passLocked(r *residency.Requests, n *names.Name) {
 	if n != nil && sc == single {
-		r.StoredLocked(n)
+		r.StoredLocked(Hint{}, n)
 	}
 }
 
@@ -137,7 +137,7 @@ const InArena StageOption = 1
 // The bytes may arrive piecemeal and are put by name: the id is computed
 // later. Errors: ErrNoRoom, ErrTooLarge; ErrNoArena of InArena.
 func (s *Store) Stage(ctx context.Context, size int64, where ...StageOption) (*Stage, error) {
-	in := s.state.Mem
+	in := s.state.Near()
 	if len(where) > 0 {
 		m := s.state.Shared()
 		if m == nil {

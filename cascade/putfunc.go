@@ -37,16 +37,19 @@ const putAtOnce = 32 << 20
 // which must allow it; blocks become visible in their order. An item that is
 // stored on this rank already is not filled, but refreshed in the eyes of the
 // policy. An item that fails does not keep the next ones from being stored. The
-// result has an error or nil for each: those of Stage and Commit, and of Write.
-func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread ParallelFor) []error {
+// result has an error or nil for each: those of Stage and Commit, and of Write. h is declared of the blocks.
+func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread ParallelFor, h Hint) []error {
 	errs := make([]error, len(items))
-	stored := make([]*names.Name, 0, len(items))
+	stored, shared := make([]*names.Name, 0, len(items)), 0
 	for next := 0; next < len(items); {
 		for _, f := range s.putTogether(ctx, items[next:], spread) {
 			if f.err != nil {
 				errs[next] = fmt.Errorf("block %d of %d: %w", next, len(items), f.err)
 			} else {
 				stored = append(stored, f.name)
+				if next < h.Shared {
+					shared = len(stored)
+				}
 			}
 			next++
 		}
@@ -58,7 +61,8 @@ func (s *Store) PutBatchFunc(ctx context.Context, items []FuncItem, spread Paral
 		for to < len(stored) && stored[to].Parent() == stored[to-1] {
 			to++
 		}
-		s.state.Requests.StoredLocked(stored[from:to]...) // a piece of one chain
+		h.Shared = shared - from
+		s.state.Requests.StoredLocked(h, stored[from:to]...) // a piece of one chain
 		from = to
 	}
 	return errs
@@ -111,7 +115,7 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 			f.name = s.state.StoredAs(it.Entry.Namespace, it.Entry.Key, it.Size)
 		}
 		if f.err == nil && f.name == nil {
-			f.stage, f.err = s.tryStage(ctx, it.Size, s.state.Mem...)
+			f.stage, f.err = s.tryStage(ctx, it.Size, s.state.Near()...)
 			switch {
 			case f.err == nil && !inHand:
 				var cancel context.CancelFunc

@@ -61,7 +61,7 @@ func TestPutFromFillsTogether(t *testing.T) {
 	errs := r.PutBatchFunc(t.Context(), items, func(n int, do func(i int)) {
 		groups = append(groups, n)
 		together(n, do)
-	})
+	}, Hint{})
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	var asked atomic.Int64
 	a, b := data(1, 50_000), data(2, 70_000)
 	items := []FuncItem{filled("a", "", a, &asked), filled("b", "a", b, &asked)}
-	for _, err := range r.PutBatchFunc(t.Context(), items, together) {
+	for _, err := range r.PutBatchFunc(t.Context(), items, together, Hint{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,14 +98,14 @@ func TestPutFromStoresWhatIsNotThere(t *testing.T) {
 	// Again: nothing is copied, unless it has another size or is told to.
 	c := data(3, 40_000)
 	items = append(items, filled("a", "", c, &asked))
-	if errs := r.PutBatchFunc(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 3 {
+	if errs := r.PutBatchFunc(t.Context(), items, together, Hint{}); errors.Join(errs...) != nil || asked.Load() != 3 {
 		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", c)
 	d := data(4, 40_000)
 	items = []FuncItem{filled("a", "", d, &asked)}
 	items[0].Replace = true
-	if errs := r.PutBatchFunc(t.Context(), items, together); errors.Join(errs...) != nil || asked.Load() != 4 {
+	if errs := r.PutBatchFunc(t.Context(), items, together, Hint{}); errors.Join(errs...) != nil || asked.Load() != 4 {
 		t.Errorf("%v, %d blocks were asked for", errs, asked.Load())
 	}
 	r.want("a", d)
@@ -124,7 +124,7 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 		{Entry: Entry{Namespace: "ns", Key: "f", Parent: "d"}, Size: 64 << 20, Write: func(*Stage) error { panic("no room") }},
 		filled("g", "d", data(3, 5000), &asked),
 	}
-	errs := r.PutBatchFunc(t.Context(), items, together)
+	errs := r.PutBatchFunc(t.Context(), items, together, Hint{})
 	for i, want := range []error{nil, lost, ErrBadEntry, nil, ErrBadEntry, ErrTooLarge, nil} {
 		if !errors.Is(errs[i], want) || want == nil && errs[i] != nil {
 			t.Errorf("item %d: %v, want %v", i, errs[i], want)
@@ -136,7 +136,7 @@ func TestPutFromGoesOnBehindAFailure(t *testing.T) {
 	r.settled() // no view is left
 	// The rooms of what failed came back: as many blocks as fit still fit.
 	for i := range 200 {
-		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}, together); errs[0] != nil {
+		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint(i), "", data(uint64(i), 60_000), &asked)}, together, Hint{}); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
@@ -156,12 +156,12 @@ func TestPutFromRefreshes(t *testing.T) {
 				}
 				items = append(items, filled(fmt.Sprint("old", i), parent, data(uint64(i), 1<<20), &asked))
 			}
-			r.PutBatchFunc(t.Context(), items, together)
+			r.PutBatchFunc(t.Context(), items, together, Hint{})
 			next := 0
 			press := func() { // half of the memory
 				for range 8 {
 					next++
-					if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}, together); errs[0] != nil {
+					if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(fmt.Sprint("new", next), "", data(uint64(100+next), 1<<20), &asked)}, together, Hint{}); errs[0] != nil {
 						t.Errorf("new%d: %v", next, errs[0])
 					}
 				}
@@ -169,7 +169,7 @@ func TestPutFromRefreshes(t *testing.T) {
 			for range 4 {
 				press()
 				asked.Store(0)
-				r.PutBatchFunc(t.Context(), items, together)
+				r.PutBatchFunc(t.Context(), items, together, Hint{})
 				if asked.Load() != 0 {
 					t.Fatalf("%d of 4 blocks were gone", asked.Load())
 				}
@@ -178,7 +178,7 @@ func TestPutFromRefreshes(t *testing.T) {
 				press()
 			}
 			asked.Store(0)
-			if r.PutBatchFunc(t.Context(), items, together); asked.Load() == 0 {
+			if r.PutBatchFunc(t.Context(), items, together, Hint{}); asked.Load() == 0 {
 				t.Error("nothing was ever evicted: the test shows nothing")
 			}
 		})
@@ -194,7 +194,7 @@ func TestWhatWaitsForAnIDCanLeave(t *testing.T) {
 	var asked atomic.Int64
 	put := func(key, parent string, p []byte) {
 		t.Helper()
-		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(key, parent, p, &asked)}, together); errs[0] != nil {
+		if errs := r.PutBatchFunc(t.Context(), []FuncItem{filled(key, parent, p, &asked)}, together, Hint{}); errs[0] != nil {
 			t.Fatal(errs[0])
 		}
 	}
@@ -215,7 +215,7 @@ func TestUnverifiedLeavesChecksums(t *testing.T) {
 	r := newRig(t, 16<<20, false)
 	var asked atomic.Int64
 	p := data(1, 9000)
-	r.PutBatchFunc(t.Context(), []FuncItem{filled("a", "", p, &asked)}, together)
+	r.PutBatchFunc(t.Context(), []FuncItem{filled("a", "", p, &asked)}, together, Hint{})
 	views, err := r.GetBatch(t.Context(), "ns", []string{"a", "absent"}, Unverified)
 	if err != nil || views[0] == nil || views[1] != nil || !bytes.Equal(views[0].Bytes(), p) {
 		t.Fatal(views, err)
@@ -256,7 +256,7 @@ func TestPutFromWaitsForRoomWithNothingInHand(t *testing.T) {
 	for i := range items {
 		items[i] = filled(fmt.Sprint(i), "", data(uint64(i), size), &asked)
 	}
-	if err := errors.Join(r.PutBatchFunc(t.Context(), items, together)...); err != nil {
+	if err := errors.Join(r.PutBatchFunc(t.Context(), items, together, Hint{})...); err != nil {
 		t.Error(err)
 	}
 	if n := asked.Load(); n != 5 {

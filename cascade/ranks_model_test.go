@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"cascadekv/dht/fabric"
+	"cascadekv/internal/testing/testdevice"
+	"cascadekv/tiers"
 )
 
 // versioned is the content of a key in a version: every 16 bytes tell both, so
@@ -111,7 +113,22 @@ func (m *model) churn(steps int, ranks ...int) {
 // TestRandomOperationsOnManyRanks: with arenas far too small, overwrites,
 // deletions and in the end a death, every get is right or a miss.
 func TestRandomOperationsOnManyRanks(t *testing.T) {
-	m := &model{job: newJob(t, 4, 4<<20), keys: 200}
+	randomOperations(t, &model{job: newJob(t, 4, 4<<20), keys: 200})
+}
+
+// TestRandomOperationsOnManyRanksWithDisks: likewise where two of them have one below an arena far too small.
+func TestRandomOperationsOnManyRanksWithDisks(t *testing.T) {
+	j := &job{t: t, below: map[fabric.Rank]tiers.Memory{0: disk{testdevice.New(4 << 20)}, 2: disk{testdevice.New(8 << 20)}}}
+	m := &model{job: j.open(4, 4<<20), keys: 300}
+	randomOperations(t, m)
+	for _, rank := range []int{0, 2} {
+		if st := m.ranks[rank].Stats(); st.Tiers[1].Hits == 0 {
+			t.Errorf("rank %d has read nothing of its disk", rank)
+		}
+	}
+}
+
+func randomOperations(t *testing.T, m *model) {
 	m.next = make([]atomic.Uint64, m.keys)
 	m.churn(80, 0, 1, 2, 3)
 	if m.hits.Load() == 0 || m.misses.Load() == 0 {

@@ -36,6 +36,8 @@ type job struct {
 	skew  []time.Duration // how much later each rank takes it to be besides; nil: none do
 	links sim.Options
 
+	below map[fabric.Rank]tiers.Memory // memory below shm
+
 	virtual bool // in a bubble of synctest
 
 	sweepEvery   time.Duration // 0: only Sweep sweeps
@@ -81,6 +83,9 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 	o := Options{
 		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load()) + skew) },
+	}
+	if below := j.below[rank]; below != nil {
+		o.Memory = append(o.Memory, below)
 	}
 	var hook *hooked
 	if j.dir != "" {

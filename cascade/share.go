@@ -30,12 +30,12 @@ func (s *Store) Arena() (Arena, bool) {
 // one of the block's copy there, or one of a copy that is made for it and lasts
 // as long as the view. v is used up, whatever the outcome.
 // Errors: ErrNoArena, ErrNoRoom, ErrTooLarge, ErrClosed, ErrMiss (its bytes are bad).
-func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
+func (s *Store) Share(ctx context.Context, v *View) (_ *View, err error) {
 	m := s.state.Shared()
 	if m != nil && v.In() == m {
 		return v, nil
 	}
-	defer v.Release()
+	defer func() { residency.AfterIO(err, v.Release) }()
 	if m == nil {
 		return nil, ErrNoArena
 	}
@@ -53,7 +53,7 @@ func (s *Store) Share(ctx context.Context, v *View) (*View, error) {
 		return nil, err
 	}
 	if err := v.CopyTo(ctx, slot); err != nil {
-		slot.Abort()
+		residency.AfterIO(err, slot.Abort)
 		return nil, fmt.Errorf("%w: %w", ErrMiss, err)
 	}
 	s.state.Mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/inject"
@@ -19,7 +20,7 @@ func PutNow(s *Store, e Entry, value []byte) (done bool, err error) {
 		return false, nil
 	}
 	m, size := s.state.Mem[0], int64(len(value))
-	slot := s.evict.ReserveNow(m, size)
+	slot := s.evict.ReserveNow(m, size, eviction.AnyBlock)
 	if slot == nil {
 		return false, nil
 	}

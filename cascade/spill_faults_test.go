@@ -74,6 +74,7 @@ func TestSpillExpiredFilesGo(t *testing.T) {
 	if c.spill(r) == 0 {
 		t.Fatal("nothing is spilled")
 	}
+	c.takeIn(r) // before that names elsewhere may stand for it
 	used := r.state.Cold.Files.Usage().Used
 	c.later(time.Hour)
 	r.Sweep()

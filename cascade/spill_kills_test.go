@@ -36,6 +36,27 @@ func TestSpillEndSetBeforeAKill(t *testing.T) {
 	_ = w.r.Close(context.Background())
 }
 
+// A name that was bound, just before the process was killed, to one that only the catalogue has is there afterwards, and
+// goes with it.
+func TestSpillBoundBeforeAKill(t *testing.T) {
+	w := newWorld(t)
+	w.r.chain("k", 0, 100, 1000)
+	w.spill()
+	w.close(false)
+	w.open()
+	w.spill()
+	e := ns("half")
+	e.Parent, e.Bound = "k7", true
+	w.r.put(e, data(5, 30_000))
+	w.kill(true, true)
+	w.r.want("half", data(5, 30_000))
+	if !w.r.Delete(t.Context(), "ns", "k7") {
+		t.Error("the parent can not be deleted")
+	}
+	w.r.want("half", nil)
+	_ = w.r.Close(context.Background())
+}
+
 // An arena of an earlier run has older versions than the files.
 func TestSpillOldArena(t *testing.T) {
 	w := newWorld(t)

@@ -17,6 +17,7 @@ import (
 
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/testdevice"
 	"cascadekv/lustre"
 	dirlease "cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -31,9 +32,13 @@ type world struct {
 	late              *atomic.Int64 // what the clock shows more, in nanoseconds
 	r                 *rig
 	budget            int64
+	disk              *testdevice.Tier // below shm; nil: there is none
 }
 
 const modelBlock = 8000
+
+// modelDisk is how many bytes a disk below shm has: some of what shm can not keep.
+const modelDisk = 60 * modelBlock
 
 func (w *world) now() time.Time { return time.Unix(1_800_000_000, 0).Add(time.Duration(w.late.Load())) }
 
@@ -56,6 +61,10 @@ func (w *world) open() {
 		w.t.Fatal(err)
 	}
 	o := Options{SweepEvery: -1, Now: w.now, Log: slog.New(slog.DiscardHandler), Limits: Limits{RoomDeadline: patient}, Memory: []tiers.Memory{m}, Cold: cold, Capacity: 1 << 20}
+	if w.disk != nil {
+		w.disk = w.disk.Reopened()
+		o.Memory, o.Capacity = append(o.Memory, disk{w.disk}), 1<<17
+	}
 	o.Limits.ColdBytes = w.budget
 	s, err := Open(context.Background(), o)
 	if err != nil {
@@ -85,6 +94,13 @@ func (w *world) kill(keepArena, keepIndex bool) {
 	image, err := os.ReadFile(old.arena)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	switch {
+	case w.disk == nil:
+	case keepArena:
+		w.disk = w.disk.Reopened()
+	default: // the node is another
+		w.disk = testdevice.New(modelDisk)
 	}
 	for try := range 20 {
 		_ = os.RemoveAll(w.dir)
@@ -479,16 +495,21 @@ func TestSpillModelBound(t *testing.T) {
 	runSpillModel(t, 1, "", true)
 	runSpillModel(t, 20104, "process", true)
 	runSpillModel(t, 20133, "process", true)
+	runSpillModel(t, 5004, "process", true)
 }
 
-func runSpillModel(t *testing.T, seed int, kills string, bound bool) {
+func runSpillModel(t *testing.T, seed int, kills string, bound bool, below ...*testdevice.Tier) {
 	base := t.TempDir()
 	w := &world{t: t, late: new(atomic.Int64), campaign: "c", dir: filepath.Join(base, "d"), local: filepath.Join(base, "i"), arena: filepath.Join(base, "a")}
 	if err := os.Mkdir(w.dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	m := &spillModel{world: w, rng: rand.New(rand.NewPCG(uint64(seed), 5)), now_: map[string]value{}, was: map[string][]value{}, kills: kills}
+	if len(below) > 0 {
+		w.disk = below[0]
+	}
 	w.open()
+	most := 0
 	for step := range 400 {
 		m.step(bound)
 		if k := os.Getenv("SPILL_WATCH"); k != "" {
@@ -508,6 +529,12 @@ func runSpillModel(t *testing.T, seed int, kills string, bound bool) {
 		if step%100 == 99 {
 			m.all()
 		}
+		if w.disk != nil {
+			most = max(most, w.disk.Usage().Blocks)
+		}
+	}
+	if w.disk != nil && most < 10 {
+		t.Errorf("%d blocks were on the disk at most", most)
 	}
 	_ = w.r.Close(context.Background())
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"cascadekv/cascade/coldspace"
@@ -33,21 +34,21 @@ import (
 // State.Mu; State.Mu before the locks of tiers, of holders and of the event log. In
 // builds with the tag invariants package locks asserts that.
 type Store struct {
-	state    *residency.State
-	evict    *eviction.Evictor
-	nameRoom *eviction.NameBudget
-	write    *writeback.Writer
-	others   *others.Exchange
-	load     *load.Loader
-	content  *content.Ledger
-	space    *coldspace.Space
-	index    *sharedindex.Index
-	layouts  *layouts.Book
-	here     Here
-	claims   Claims
-	soon     soon             // guarded by state.Mu
-	limited  loglimit.Limiter // of lines that clients cause
-	stop     context.CancelFunc
+	state     *residency.State
+	evict     *eviction.Evictor
+	nameRoom  *eviction.NameBudget
+	write     *writeback.Writer
+	others    *others.Exchange
+	load      *load.Loader
+	content   *content.Ledger
+	space     *coldspace.Space
+	index     *sharedindex.Index
+	layouts   *layouts.Book
+	here      Here
+	claims    Claims
+	limited   loglimit.Limiter // of lines that clients cause
+	forOthers atomic.Int64     // bytes of buffers: see Local.read
+	stop      context.CancelFunc
 }
 
 // Open takes over the tiers, recovers what earlier incarnations left in them
@@ -73,6 +74,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if every := cmp.Or(o.SweepEvery, time.Second); every > 0 {
 		s.state.Workers.Go(func() { s.sweepInBackground(work, every) })
 	}
+	if s.state.Deep() != nil {
+		s.state.Workers.Go(func() { s.evict.DemoteInBackground(work) })
+	}
 	if s.state.Cold != nil {
 		s.space.LookSpilled()
 		s.state.Workers.Go(func() { s.write.CleanInBackground(work) })
@@ -94,6 +98,7 @@ func newStore(o Options) (*Store, error) {
 	}
 	s.state = state
 	s.evict = eviction.New(state)
+	s.evict.Identify = func(v *View) { s.write.FinalizeID(v) }
 	s.nameRoom = eviction.NewNameBudget(state)
 	s.write = writeback.New(state, s.evict, watcher{s})
 	s.others = others.New(state, s.nameRoom, s.write, watcher{s})

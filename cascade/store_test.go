@@ -9,12 +9,14 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
 	"cascadekv/tiers/shm"
@@ -81,7 +83,12 @@ func (r *rig) open() {
 		r.t.Fatal(err)
 	}
 	o := r.opt
-	o.Memory = append(o.Memory, m)
+	o.Memory = nil
+	at := 0
+	for at < len(r.opt.Memory) && !isDisk(r.opt.Memory[at]) {
+		at++
+	}
+	o.Memory = slices.Insert(slices.Clone(r.opt.Memory), at, tiers.Memory(m))
 	if r.cold != nil {
 		o.Cold = r.cold
 	}
@@ -107,14 +114,7 @@ func (r *rig) crash() {
 	r.open()
 }
 
-func data(seed uint64, size int) []byte {
-	p := make([]byte, size)
-	rng := rand.New(rand.NewPCG(seed, 42))
-	for i := range p {
-		p[i] = byte(rng.Uint32())
-	}
-	return p
-}
+func data(seed uint64, size int) []byte { return noise.Bytes(seed, size) }
 
 func (r *rig) put(e Entry, p []byte) PutResult {
 	r.t.Helper()

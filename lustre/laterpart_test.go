@@ -218,12 +218,12 @@ func TestAliasesAfterAKill(t *testing.T) {
 	r.findAlias()
 }
 
-// TestNamedByALaterPart: an ended rank gave a block of an earlier run another name. The name it was put under is
-// deleted here, and its runs are inherited, oldest first.
-func TestNamedByALaterPart(t *testing.T) {
-	r := newRuns(t)
+// nameLater has rank 1 put a block as "a", beside "b", and end; name it "alias" in its next run, beside "c", and end; and
+// rank 0 begin and delete "a".
+func (r *runs) nameLater() (id block.ID) {
+	r.Helper()
 	r.begin(1, 3)
-	id := r.put("a", 10)
+	id = r.put("a", 10)
 	r.put("b", 20)
 	r.end()
 	r.begin(1, 5)
@@ -233,6 +233,14 @@ func TestNamedByALaterPart(t *testing.T) {
 	r.begin(0, 9)
 	r.round()
 	r.withdraw("a", 200)
+	return id
+}
+
+// TestNamedByALaterPart: an ended rank gave a block of an earlier run another name. The name it was put under is
+// deleted here, and its runs are inherited, oldest first.
+func TestNamedByALaterPart(t *testing.T) {
+	r := newRuns(t)
+	r.nameLater()
 	r.must(r.Sync(r.Context()))
 	for _, incarnation := range []uint64{3, 5} {
 		r.inherit(tiers.Part{Rank: 1, Incarnation: incarnation})
@@ -280,27 +288,7 @@ func TestCopiesOfOthersAreFoundAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRuns(t)
-			r.begin(1, 7)
-			r.put("a", 10)
-			r.put("b", 20)
-			r.end()
-			r.begin(0, 9)
-			r.round()
-			id := r.putAs("own", 100, "a", 10) // the same bytes
-			left := r.files(9)[0]
-			r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "own", Seq: 110}))
-			other := r.put("x", 120)
-			r.put("y", 130)
-			r.must(r.Unlink(other, block.Name{Namespace: "ns", Key: "x", Seq: 140}))
-			r.must(r.Evict(id))
-			r.must(r.Evict(other))
-			r.merge()
-			r.put("z", 150)
-			r.merge()
-			r.until("the file of the copy is gone", func() bool {
-				_, err := os.Stat(left)
-				return os.IsNotExist(err)
-			})
+			r.loseCopy()
 			r.round()
 			look(r)
 			if got := r.round(); got.Read != 1 {
@@ -316,4 +304,42 @@ func TestCopiesOfOthersAreFoundAgain(t *testing.T) {
 			r.wantNames("a", "b", "y", "z")
 		})
 	}
+}
+
+// TestCopiesOfOthersAreFoundByTheNextRun: likewise, though no file went since the run began.
+func TestCopiesOfOthersAreFoundByTheNextRun(t *testing.T) {
+	r := newRuns(t)
+	r.loseCopy()
+	r.next(10)
+	r.round()
+	r.Tier.Catalogue().Find("ns", []string{"a"})
+	r.round()
+	r.wantNames("a", "b", "y", "z")
+}
+
+// loseCopy has rank 0 store a block that rank 1 left, for a name of its own, and delete that, until the file of its
+// copy is gone.
+func (r *runs) loseCopy() {
+	r.Helper()
+	r.begin(1, 7)
+	r.put("a", 10)
+	r.put("b", 20)
+	r.end()
+	r.begin(0, 9)
+	r.round()
+	id := r.putAs("own", 100, "a", 10) // the same bytes
+	left := r.files(9)[0]
+	r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "own", Seq: 110}))
+	other := r.put("x", 120)
+	r.put("y", 130)
+	r.must(r.Unlink(other, block.Name{Namespace: "ns", Key: "x", Seq: 140}))
+	r.must(r.Evict(id))
+	r.must(r.Evict(other))
+	r.merge()
+	r.put("z", 150)
+	r.merge()
+	r.until("the file of the copy is gone", func() bool {
+		_, err := os.Stat(left)
+		return os.IsNotExist(err)
+	})
 }

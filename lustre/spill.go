@@ -84,6 +84,9 @@ func (t *Tier) newest(fn func(tiers.Entry) error, read func(func(tiers.Entry) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), forgetWait)
 	defer cancel()
+	for i := range all { // as long as nobody knows
+		all[i].Wanted = !all[i].OtherOwner
+	}
 	err := t.catalogue.ForgetGone(ctx)
 	switch {
 	case err != nil && t.catalogue.Err() == nil:
@@ -165,6 +168,29 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 		}
 	}
 	return nil
+}
+
+// Nobodys implements tiers.Files.
+func (t *Tier) Nobodys(ids []block.ID) (nobodys []block.ID, err error) {
+	if t.catalogue == nil {
+		return nil, nil
+	}
+	err = t.catalogue.Whole(func() error {
+		names, others, err := t.catalogue.NamesOf(ids)
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			if len(names[id]) == 0 && !others[id] {
+				nobodys = append(nobodys, id)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err // what was found may be wrong
+	}
+	return nobodys, nil
 }
 
 // withNames adds to an entry those names that it does not have.

@@ -50,6 +50,13 @@ func (r *runs) must(err error) {
 // begin starts a run of a rank, of which rank 0 has a catalogue.
 func (r *runs) begin(rank uint32, incarnation uint64) {
 	r.Helper()
+	r.open(rank, incarnation)
+	r.must(r.Recover(func(tiers.Entry) error { return nil }))
+}
+
+// open is begin without what the run recovers.
+func (r *runs) open(rank uint32, incarnation uint64) {
+	r.Helper()
 	var err error
 	r.Tier, err = Open(Options{
 		Dir: r.dir, Rank: rank, Incarnation: incarnation, OwnOnly: true, Catalogued: rank == 0, SegmentBlocks: 2, FS: r.fs, Patience: time.Minute,
@@ -58,7 +65,6 @@ func (r *runs) begin(rank uint32, incarnation uint64) {
 	if rank == 0 {
 		r.must(r.OpenCatalogue(IndexOptions{Dir: r.local, Campaign: "test", CacheBytes: 8 << 20, MemTableBytes: 1 << 20}))
 	}
-	r.must(r.Recover(func(tiers.Entry) error { return nil }))
 }
 
 func (r *runs) end() {

@@ -12,13 +12,17 @@ export CGO_ENABLED=0
 logs=build/test
 mkdir -p "$logs"
 
-quick=(tools build vet unit e2e client)
-rest=(race points beside clients package engines)
+# +NAME starts a lane: stages that run one after the other beside what follows, at a nice value. Their lines come last.
+quick=(tools build +ranks vet unit client)
+rest=(+waiting +idle race points clients package engines)
 
-# Of `rest` these run beside the stages after `beside`, which take one processor of two: guests, which mostly wait, and, with
-# what processor time nobody else wants, stages that measure neither time nor load. Their lines come last.
-guests=(lustre)
-idle=(staticcheck bare fuzz)
+# ranks and guests mostly wait, and so do downloads. idle are stages that measure neither time nor load: they get what
+# processor time nobody else wants.
+declare -A lanes=(
+    [ranks]="0 e2e"
+    [waiting]="0 environments e2e-all lustre invariants"
+    [idle]="19 staticcheck bare fuzz"
+)
 
 what() {
     case $1 in
@@ -27,15 +31,18 @@ what() {
     vet) echo "go vet, and gofmt" ;;
     unit) echo "the tests of all packages, without those that testing.Short leaves out" ;;
     e2e) echo "real ranks, sockets, signals and files, without what testing.Short leaves out" ;;
+    e2e-all) echo "the same with all of it: real Slurm, MPI, replays" ;;
     client) echo "the Python client, without what kills ranks" ;;
     staticcheck) echo "go tool staticcheck" ;;
     bare) echo "builds without a C compiler, for amd64 and arm64" ;;
-    race) echo "all tests, with the race detector where there is a C compiler, faults of loads among them; the store's with the order of its locks asserted" ;;
+    race) echo "all tests of packages, with the race detector where there is a C compiler, faults of loads among them" ;;
+    invariants) echo "all tests of the store and its policies, with the order of locks asserted" ;;
     points) echo "each crash, fault and flip of lustre/segment; the race detector takes a part of them" ;;
     fuzz) echo "each fuzz target for ${FUZZTIME:=10s}" ;;
     clients) echo "the Python client on ranks that are killed, stopped and started again; mypy" ;;
     package) echo "DEB, RPM and tarball: made twice, installed, started and removed; what makes man pages" ;;
     lustre) echo "the lustre tier on a real Lustre, in guests" ;;
+    environments) echo "the engines are installed" ;;
     engines) echo "the real SGLang, vLLM and LMCache on a rank, also while steps of loads fail" ;;
     *) return 1 ;;
     esac
@@ -49,16 +56,19 @@ run() {
     unit) go test -short -v -timeout 20m $(packages) ;;
     # What go test has cached of it does not depend on the programs: -count=1.
     e2e) CASCADE_E2E_BIN=$PWD/bin go test -short -count=1 -v -timeout 20m ./internal/testing/e2e ;;
+    e2e-all) go test -count=1 -v -timeout 40m ./internal/testing/e2e ;; # it builds the programs, with each MPI too
     client) scripts/test-clients quick ;;
     staticcheck) go tool staticcheck ./... && go tool staticcheck -tags faults $faulty ;;
     bare) GOARCH=amd64 go build ./... && GOARCH=arm64 go build ./... && GOARCH=arm64 go vet ./... ;;
     race) race ;;
+    invariants) go test -tags invariants -v -timeout 20m ./cascade/... ./internal/locks ;;
     points) go test -count=1 -v -timeout 20m -run 'Crash|Fault|PowerCut|Silent' ./lustre/segment ;;
     fuzz) scripts/fuzz.sh "${FUZZTIME:=10s}" ;;
     clients) scripts/test-clients ;;
     package) go vet -tags manual ./cmd/... && scripts/test-package ;;
     lustre) scripts/test-lustre ;;
-    engines) engines ;;
+    environments) engines --install ;;
+    engines) engines --pairs 1 ;; # the ratios of more pairs want a quiet machine
     esac
 }
 
@@ -83,16 +93,14 @@ race() {
         echo "SKIP: race: no C compiler: the tests run without the race detector"
     fi
     local status=0
-    go test $race -v -timeout 30m $(packages) || status=1
-    go test $race -count=1 -v -timeout 30m ./internal/testing/e2e || status=1
+    # Policies and the rules of the tree have one goroutine: invariants and unit are for these.
+    go test $race -v -timeout 30m $(packages | grep -vE "/(cascade/policy|internal/lint)$") || status=1
     go test $race -tags faults -run Faults -v -timeout 20m $faulty || status=1
-    export CGO_ENABLED=0
-    go test -tags invariants -v -timeout 20m ./cascade/... ./internal/locks || status=1
     return $status
 }
 
 engines() {
-    scripts/test-engines --pairs 1 # the ratios of more pairs want a quiet machine
+    scripts/test-engines "$@"
     local status=$?
     [ $status -eq 77 ] || return $status # 77: what is missing was named
 }
@@ -174,19 +182,23 @@ stage() {
     [ $status -eq 0 ] || { failures "$log"; failed+=("$name"); }
 }
 
-# beside starts a run of some stages at a nice value, in a session of its own: where the kernel groups processes by sessions,
-# the group has to be nice too.
+# beside starts the stages of a lane, in a session of its own: where the kernel groups processes by sessions, the group has to
+# be nice too.
 beside() {
-    setsid sh -c '{ echo "$0" >/proc/self/autogroup; } 2>/dev/null; exec nice -n "$0" scripts/test.sh "$@"' "$@" >"$logs/beside.$2" 2>&1 </dev/null &
-    lanes[$2]=$!
+    local niceness names
+    read -r niceness names <<<"${lanes[$1]}"
+    setsid sh -c '{ echo "$0" >/proc/self/autogroup; } 2>/dev/null; exec nice -n "$0" scripts/test.sh "$@"' "$niceness" $names >"$logs/lane.$1" 2>&1 </dev/null &
+    started[$1]=$!
 }
 
-# collect waits for that run, and prints what it printed.
+# collect waits for that lane, and prints what it printed.
 collect() {
-    local output=$logs/beside.$1 names
-    wait "${lanes[$1]}" || { names=$(sed -n 's/^failed: //p' "$output"); failed+=(${names:-$1}); }
-    unset "lanes[$1]"
+    local output=$logs/lane.$1 names=()
+    wait "${started[$1]}" || { names=$(sed -n 's/^failed: //p' "$output"); failed+=(${names:-$1}); }
+    unset "started[$1]"
     grep -vE '^(failed: |[0-9]+ stages in )' "$output"
+    names=(${lanes[$1]})
+    count=$((count + ${#names[@]} - 1))
 }
 
 stages=()
@@ -198,22 +210,17 @@ for name in "$@"; do
     esac
 done
 failed=()
-declare -A lanes=()
-trap 'for lane in "${lanes[@]}"; do kill -- "-$lane"; done' EXIT
+declare -A started=()
+trap 'for lane in "${started[@]}"; do kill -- "-$lane"; done' EXIT
 count=0
 for name in "${stages[@]}"; do
-    if [ "$name" = beside ]; then
-        beside 0 "${guests[@]}"
-        beside 19 "${idle[@]}"
-    else
-        stage "$name"
-        count=$((count + 1))
-    fi
+    case $name in
+    +*) beside "${name#+}" ;;
+    *) stage "$name"; count=$((count + 1)) ;;
+    esac
 done
-if [ ${#lanes[@]} -gt 0 ]; then
-    collect "${guests[0]}"
-    collect "${idle[0]}"
-    count=$((count + ${#guests[@]} + ${#idle[@]}))
-fi
+for name in ranks waiting idle; do
+    [ -z "${started[$name]:-}" ] || collect "$name"
+done
 echo "$count stages in $SECONDS s"
 [ ${#failed[@]} -eq 0 ] || { echo "failed: ${failed[*]}"; exit 1; }

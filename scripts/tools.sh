@@ -11,6 +11,8 @@ command -v redis-cli >/dev/null || missing+=(redis-tools)
 /usr/bin/python3 -c 'import redis' 2>/dev/null || missing+=(python3-redis)
 python3 -c 'import numpy' 2>/dev/null || /usr/bin/python3 -c 'import numpy' 2>/dev/null || missing+=(python3-numpy)
 command -v ip >/dev/null || missing+=(iproute2)
+command -v iperf3 >/dev/null || missing+=(iperf3)
+command -v nft >/dev/null || missing+=(nftables)
 command -v zstd >/dev/null || missing+=(zstd)
 command -v fio >/dev/null || missing+=(fio)
 command -v man >/dev/null || missing+=(man-db)
@@ -27,6 +29,16 @@ if [ ${#missing[@]} -gt 0 ]; then
             echo "tools: not installed: ${missing[*]}" >&2
     else
         echo "tools: to install what tests need: sudo apt-get install ${missing[*]}" >&2
+    fi
+fi
+
+# The one version whose PTX is checked in, apart: a distribution without it has the rest.
+ptx=$(dirname "$0")/clang-ptx
+if ! "$ptx" --have; then
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        "$ptx" --install >/dev/null || echo "tools: not installed: the clang of $ptx" >&2
+    else
+        echo "tools: to install what tests need: sudo $ptx --install" >&2
     fi
 fi
 

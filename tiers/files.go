@@ -99,6 +99,12 @@ type Files interface {
 	// with ErrNotNow while the Catalogue is being filled, those of fn.
 	Reload(ctx context.Context, f SpilledFile, fn func(Entry) error) error
 
+	// Nobodys returns those of some blocks of this process's, of which it does not know
+	// names, for which none stands elsewhere either, as far as the last AdoptParts of the Catalogue
+	// could see: they may be evicted. An Entry before that is Wanted. Errors:
+	// ErrUnavailable, with ErrNotNow while that is not known.
+	Nobodys(ids []block.ID) ([]block.ID, error)
+
 	// LinkAt is Link for a block that may lie in a file that is spilled, at that place.
 	// Errors: ErrNotFound also when it is in another's file alone.
 	LinkAt(at Segment, id block.ID, n block.Name) error

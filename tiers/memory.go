@@ -6,8 +6,9 @@ import (
 	"cascadekv/internal/block"
 )
 
-// Memory is a tier in memory, of the host or a device: blocks are filled and read
-// in place, by its slots and pins.
+// Memory is a tier in memory, of the host or a device, or on a disk that is used like
+// one: blocks are filled and read in place, by its slots and pins. Only slots are filled, and
+// pins read, at the speed of a disk: all other methods may be called by who holds a mutex.
 type Memory interface {
 	Tier
 
@@ -100,7 +101,9 @@ type Slot interface {
 
 	// CopyFrom fills the slot with the block of a pin, of just its size,
 	// verified: the one way of a block from one level to another. The slot's tier
-	// decides how: it may know both sides. Errors: those of ReadInto; after
+	// decides how: it may know both sides. After an error with a method Done, as
+	// ReadInto has them, neither the slot nor the pin may be given back before that
+	// channel is closed. Errors: those of ReadInto; after
 	// ErrCorrupt the caller withdraws the block of the pin, if its tier did not.
 	CopyFrom(ctx context.Context, src Pin) error
 

@@ -56,6 +56,9 @@ func (p Plain) Adopt(context.Context, Part, func(Entry) error) error {
 // AdoptOrphan returns false.
 func (Plain) AdoptOrphan(context.Context, Part, func(Entry) error) (bool, error) { return false, nil }
 
+// Nobodys returns nil: no Entry is Wanted.
+func (Plain) Nobodys([]block.ID) ([]block.ID, error) { return nil, nil }
+
 // Spill returns false.
 func (Plain) Spill(context.Context, func([]block.ID) bool) (bool, error) { return false, nil }
 

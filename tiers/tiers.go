@@ -47,7 +47,7 @@ type Entry struct {
 	Names      []block.Name
 	Dropped    []block.Name // names withdrawn at their Seq; only Namespace, Key and Seq are set
 	OtherOwner bool         // it lies where another process decides what stays
-	Wanted     bool         // names that lie elsewhere, in files that are not this process's, stand for it
+	Wanted     bool         // names that lie elsewhere, in files that are not this process's, stand for it, or may: see Files.Nobodys
 }
 
 // Tier keeps blocks by id. All methods are safe for concurrent use, and after
@@ -117,7 +117,9 @@ type Pin interface {
 	Info() block.Info
 
 	// ReadInto copies the block into dst, memory that the process addresses
-	// (len(dst) == Info().Size), and verifies its CRC32C. Errors: ErrCorrupt
+	// (len(dst) == Info().Size), and verifies its CRC32C. Where that may take long
+	// it ends with ctx; an error that has a method Done() <-chan struct{} comes
+	// while dst is still written to, until that channel is closed. Errors: ErrCorrupt
 	// (the tier has withdrawn the block), ErrUnavailable.
 	ReadInto(ctx context.Context, dst []byte) error
 

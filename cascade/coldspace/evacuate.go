@@ -12,7 +12,7 @@ import (
 
 const (
 	// evacuateShare bounds what is loaded into memory at once, as one part in so many
-	// of the last memory tier; ownShare once this rank has nothing left of earlier runs,
+	// of Ladder.Host; ownShare once this rank has nothing left of earlier runs,
 	// which would leave first.
 	evacuateShare, ownShare = 8, 2
 
@@ -66,7 +66,7 @@ func (cs *Space) Evacuate(ctx context.Context) bool {
 // sparse returns the blocks of the sparsest segment that takes little of memory to load.
 // What is in memory anyway takes none.
 func (cs *Space) sparse() []block.ID {
-	room, _ := cs.state.LastRoom()
+	room, _ := cs.state.Host().Occupancy()
 	cs.state.Mu.Lock()
 	if cs.state.Cold.Old > 0 {
 		room /= evacuateShare
@@ -107,7 +107,7 @@ func (cs *Space) takeUp(ctx context.Context, ids []block.ID) (views []*residency
 		}
 		if v := cs.state.PinFastestLocked(b); v != nil {
 			views = append(views, v.Background())
-		} else if f := cs.load.JoinColdLocked(b, nil, eviction.AnyBlock, &fresh); f != nil {
+		} else if f := cs.load.JoinBelowLocked(b, nil, eviction.AnyBlock, &fresh); f != nil {
 			coming = append(coming, f)
 		}
 	}

@@ -56,8 +56,10 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 		}
 		cs.state.Cold.LeaveLocked(b, true)
 		cs.state.Cold.Stats.Evicted++
-		cs.state.Count.LostLocked(losslog.Evicted, cs.state.Cold, b.Names()...)
-		cs.state.VanishLocked(b) // what is in memory is held, so this was its last copy
+		if !b.InAny() { // what is in memory is held, but for the deep level's
+			cs.state.Count.LostLocked(losslog.Evicted, cs.state.Cold, b.Names()...)
+			cs.state.VanishLocked(b)
+		}
 	}
 	return false, nil
 }

@@ -155,7 +155,7 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 		return l.keepHereLocked(o, b, seq), nil
 	case b == nil && o.spilled.Info == o.Info:
 		r.Seq = seq
-		err := l.state.Cold.Files.LinkAt(o.spilled.Segment, o.Info.ID, r)
+		err := l.state.Cold.LinkAtLocked(o.spilled.Segment, o.Info.ID, r)
 		l.state.NoteLinkLocked(err)
 		if err != nil {
 			return false, nil

@@ -24,7 +24,7 @@ const (
 var errHeld = errors.New("all blocks there are in use")
 
 // errOnlyCopy: what the policy gives up next would be lost for a read.
-var errOnlyCopy = errors.New("the next victim is the only copy of its block, and the cold tier takes no writes, or there is no budget for one")
+var errOnlyCopy = errors.New("the next victim is the only copy of its block, and what lies below takes no writes, or there is no budget for one")
 
 // Reserve returns room in memory tier m, made by eviction where needed
 // (Algorithm 1, lines 4 to 11). Where there is a cold tier, no only copy of a block
@@ -60,7 +60,7 @@ const fewVictims = 8
 
 // ReserveNow is Reserve for a small block, without a wait: nil where a victim could not leave
 // at once, where memory is still being made ready, and where Reserve would fail.
-func (e *Evictor) ReserveNow(m *residency.Level, size int64) tiers.Slot {
+func (e *Evictor) ReserveNow(m *residency.Level, size int64, most Price) tiers.Slot {
 	for range fewVictims {
 		if e.fits(m, size) {
 			slot, err := m.Memory.ReserveNow(size)
@@ -71,20 +71,23 @@ func (e *Evictor) ReserveNow(m *residency.Level, size int64) tiers.Slot {
 				break
 			}
 		}
-		if !e.evictNow(m) {
+		if !e.evictNow(m, most) {
 			break
 		}
 	}
 	return nil
 }
 
-// evictNow is EvictOne for a put, if a victim can leave at once.
-func (e *Evictor) evictNow(m *residency.Level) bool {
+// evictNow is EvictOne if a victim can leave at once.
+func (e *Evictor) evictNow(m *residency.Level, most Price) bool {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
 	b := e.VictimLocked(m)
 	step, why := e.decideLocked(b, m)
-	if e.state.CheckOpenLocked() != nil || step != policy.Drop {
+	if step == policy.Copy {
+		residency.Wake(e.state.DemoterWake) // for the next one
+	}
+	if e.state.CheckOpenLocked() != nil || step != policy.Drop || tooDear(why, most) {
 		return false
 	}
 	e.evictLocked(b, m, why)
@@ -111,7 +114,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 	step, why := e.decideLocked(b, m)
 	switch step {
 	case policy.Drop:
-		if most != AnyBlock && (why == policy.Refused || why == policy.OverBudget) {
+		if tooDear(why, most) {
 			e.state.Mu.Unlock()
 			return errOnlyCopy
 		}
@@ -120,6 +123,7 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		return nil
 	case policy.Copy:
 		e.state.Mu.Unlock()
+		residency.Wake(e.state.DemoterWake)
 		return e.Demote(ctx, b, m, e.state.Mem[m.Index+1], most)
 	case policy.Stay:
 		if most == Unheld {
@@ -134,6 +138,12 @@ func (e *Evictor) EvictOne(ctx context.Context, m *residency.Level, most Price) 
 		e.state.RequestSyncLocked()
 	}
 	return e.waitForChangeLocked(ctx) // unlocks
+}
+
+// tooDear reports whether a victim, which would be dropped for that reason, is the only copy of its block and
+// more than may be given up.
+func tooDear(why policy.Loss, most Price) bool {
+	return most != AnyBlock && (why == policy.Refused || why == policy.OverBudget)
 }
 
 // VictimLocked returns the block that m's policy gives up next, nil for none.
@@ -162,8 +172,8 @@ func (e *Evictor) decideLocked(b *residency.Block, m *residency.Level) (policy.S
 		return policy.Stay, policy.NoLoss
 	}
 	v := policy.Victim{
-		Last:  m == e.state.Last(),
-		Below: b.HasLowerCopy(), Unsynced: b.LinkSeq > e.state.Mu.Writes.SyncedSeq,
+		Last: m == e.state.Last(), Refused: e.refusedLocked(b, m),
+		Below: b.HasLowerCopy(), Unsynced: m.Index >= e.state.Host().Index && b.LinkSeq > e.state.Mu.Writes.SyncedSeq,
 		Leased: b.Leased(), Unworthy: residency.UnworthyLocked(e.state, b),
 	}
 	if !v.Last {
@@ -180,8 +190,11 @@ func (e *Evictor) decideLocked(b *residency.Block, m *residency.Level) (policy.S
 func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy.Loss) {
 	e.state.Mu.AssertHeld()
 	m.Stats.Evicted++
-	if m == e.state.Last() {
+	if m == e.state.LowestLocked() {
 		e.state.Mu.Writes.Batch.Clean--
+	}
+	if m == e.state.Host() {
+		e.state.Mu.Writes.Demoted--
 	}
 	e.state.DropLocked(b, m, true)
 	reason := losslog.Evicted
@@ -205,7 +218,7 @@ func (e *Evictor) evictLocked(b *residency.Block, m *residency.Level, why policy
 }
 
 // Demote copies a victim of m to the next memory tier, so that the next look
-// finds it there and evicts it.
+// finds it there and evicts it, or that the tier refuses it.
 func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *residency.Level, most Price) error {
 	e.state.Mu.Lock()
 	if !b.In(m.Index) || b.In(next.Index) {
@@ -217,9 +230,15 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 	if err != nil {
 		return err
 	}
-	defer v.Release()
-	if err := e.copyTo(ctx, v, next, most); errors.Is(err, tiers.ErrCorrupt) {
-		return nil // it is withdrawn, and has made room
+	defer func() { residency.AfterIO(err, v.Release) }()
+	if next == e.state.Deep() {
+		v.Background() // whoever waits for it has a request of its own
+		err = e.copyDeep(ctx, v, next, most)
+	} else {
+		err = e.copyTo(ctx, v, next, most)
+	}
+	if errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, errRefused) {
+		return nil // it is withdrawn, and has made room; or goes another way
 	} else if err != nil {
 		return err
 	}

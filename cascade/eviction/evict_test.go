@@ -144,6 +144,9 @@ func TestAReadCostsNoOnlyCopy(t *testing.T) {
 	if err := reserve(t, r, r.Last(), CopyOnly); !errors.Is(err, residency.ErrNoRoom) || !errors.Is(err, errOnlyCopy) {
 		t.Errorf("only copies: %v", err)
 	}
+	if New(r.State).ReserveNow(r.Last(), size, CopyOnly) != nil {
+		t.Error("only copies: there is room at once")
+	}
 	if got := r.Has("0", "1"); len(got) != 2 {
 		t.Errorf("%v stay", got)
 	}

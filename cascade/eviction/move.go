@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"cascadekv/cascade/residency"
+	"cascadekv/tiers"
 )
 
 // Promote copies hits of a slower memory tier into the fastest one, where that
@@ -32,7 +33,13 @@ func (e *Evictor) copyTo(ctx context.Context, v *residency.View, m *residency.Le
 	if err != nil {
 		return err
 	}
-	defer slot.Abort()
+	return e.copyInto(ctx, v, m, slot)
+}
+
+// copyInto makes a slot of memory tier m a copy of a viewed block there. The slot is used up, once nothing
+// writes to it any more.
+func (e *Evictor) copyInto(ctx context.Context, v *residency.View, m *residency.Level, slot tiers.Slot) (err error) {
+	defer func() { residency.AfterIO(err, slot.Abort) }()
 	if err := v.CopyTo(ctx, slot); err != nil {
 		return err
 	}
@@ -46,6 +53,8 @@ func (e *Evictor) copyTo(ctx context.Context, v *residency.View, m *residency.Le
 		return e.state.RoomError(m, v.Size(), err)
 	}
 	e.state.EnterLocked(b, m)
-	m.Stats.Promoted++
+	if in := v.In(); in == nil || in.Index > m.Index {
+		m.Stats.Promoted++
+	}
 	return nil
 }

@@ -3,6 +3,7 @@ package eviction
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/losslog"
@@ -124,8 +125,22 @@ func (nb *NameBudget) leastWorthLocked() *residency.Block {
 			return b
 		}
 	}
-	m := nb.state.Last()
 	var leased *residency.Block
+	for _, m := range slices.Backward(nb.state.Mem) {
+		b := nb.leastWorthInLocked(m)
+		switch {
+		case b == nil:
+		case !b.Leased() || len(b.Names()) > forgetStep:
+			return b
+		case leased == nil:
+			leased = b
+		}
+	}
+	return leased
+}
+
+// leastWorthInLocked is leastWorthLocked of a memory tier.
+func (nb *NameBudget) leastWorthInLocked(m *residency.Level) (leased *residency.Block) {
 	skipped := make([]*residency.Block, 0, worthLooks)
 	defer func() {
 		for _, b := range skipped {

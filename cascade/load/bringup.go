@@ -14,8 +14,8 @@ import (
 	"cascadekv/tiers"
 )
 
-// What a request finds in the cold tier only, or in segments that others left, is
-// brought up in parts, each read with one call of the tier, which decides how
+// What a request finds in the cold tier only, or in segments that others left, or in
+// the deep level, is brought up in parts, each read with one call of the tier, which decides how
 // to read what it is given. The memory of a part is reserved before it is read, so
 // parts are what is bounded: those of all requests by fetchPlaces, those of one by
 // requestPlaces, so that a long chain leaves room for others. They are taken in
@@ -94,6 +94,7 @@ func (ld *Loader) StartLocked(fetches []*Fetch) {
 // passes to runHere; nil: there is none.
 func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 	ld.state.Mu.AssertHeld()
+	fetches = startDeepLocked(ld, fetches)
 	chooseLocked(ld, fetches)
 	var below, elsewhere []*Fetch
 	for _, f := range fetches {
@@ -105,7 +106,7 @@ func (ld *Loader) startLocked(fetches []*Fetch) (mine []*Fetch) {
 	}
 	if len(below) > 0 {
 		ld.state.Workers.Add(1)
-		go ld.runFetches(below)
+		go ld.runFetches(ld.state.Cold, below)
 	}
 	for i, part := range remoteParts(elsewhere) {
 		if i == 0 {
@@ -129,50 +130,60 @@ func countdown(n int, fn func()) func() {
 	}
 }
 
-// runFetches brings blocks up. It outlives the request that wanted them, up to a deadline of
+// runFetches brings blocks up from a level. It outlives the request that wanted them, up to a deadline of
 // its own. It is one of state.Workers until all have ended: Close does not wait for a read that
 // hangs, to which its memory is left.
-func (ld *Loader) runFetches(fetches []*Fetch) {
+func (ld *Loader) runFetches(from *residency.Level, fetches []*Fetch) {
 	stack.Grow()
 	defer fault.Guard()()
 	over := countdown(len(fetches), ld.state.Workers.Done)
-	ctx, cancel := ld.state.UntilFetched(context.Background())
+	ctx, cancel := untilRead(ld, from)
 	defer cancel()
-	room, stop := ld.untilRoom(ctx)
+	room, stop := ld.untilRoom(ctx, fetches[0].price)
 	defer stop()
-	own := newSemaphore(requestPlaces)
+	own, all := newSemaphore(requestPlaces), ld.fetching
+	if from != ld.state.Cold {
+		all = ld.lifting
+	}
 	var parts sync.WaitGroup
 	var err error
 	for len(fetches) > 0 {
 		part, n := firstPart(fetches)
-		if err = ld.inBudget(ctx, part); err != nil {
+		if err = ld.inBudget(ctx, from, part); err != nil {
 			break // nor what is below it in the chain: that is worth nothing without it
 		}
 		var leave func()
-		if leave, err = turn(ctx, n, own, ld.fetching); err != nil {
+		if leave, err = turn(ctx, n, own, all); err != nil {
 			break
 		}
 		if fetches = fetches[len(part):]; len(fetches) == 0 { // the last, or only one: no goroutine of its own
-			ld.readUp(ctx, room, part, leave, over)
+			ld.readUp(ctx, room, from, part, leave, over)
 			break
 		}
 		parts.Go(func() {
 			defer fault.Guard()()
-			ld.readUp(ctx, room, part, leave, over)
+			ld.readUp(ctx, room, from, part, leave, over)
 		})
 	}
 	for _, f := range fetches {
-		ld.end(ended{f, nil, err})
+		if f.deep {
+			notDeep(ld, ended{f, nil, err})
+		} else {
+			ld.end(ended{f, nil, err})
+		}
 		over()
 	}
 	parts.Wait()
 }
 
-// inBudget waits until there is a budget for reading a part, and counts that. What empties
+// inBudget waits until there is a budget for reading a part from files, and counts that. What empties
 // a file that cannot be merged, which is done only where the file system is full, waits for
 // nothing, and what comes after owes it. Errors: ErrOverBudget, those of ctx.
-func (ld *Loader) inBudget(ctx context.Context, part []*Fetch) error {
-	cold, bytes := ld.state.Cold, int64(0)
+func (ld *Loader) inBudget(ctx context.Context, cold *residency.Level, part []*Fetch) error {
+	if cold.Files == nil {
+		return nil
+	}
+	bytes := int64(0)
 	for _, f := range part {
 		if f.block != nil {
 			bytes += cold.Files.StoredSize(f.info)
@@ -223,7 +234,7 @@ func turn(ctx context.Context, n int, own, all *semaphore) (leave func(), err er
 // readUp reads the blocks of a part together; each is published when it is
 // there, and over called, and leave when all are. room ends when none of them waits for room
 // any more.
-func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over func()) {
+func (ld *Loader) readUp(ctx, room context.Context, from *residency.Level, part []*Fetch, leave, over func()) {
 	var failed atomic.Bool
 	loaded := func(bool) {}
 	last := countdown(len(part), func() {
@@ -237,8 +248,16 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 	reads, bytes := make([]tiers.Read, 0, len(part)), int64(0)
 	for _, f := range part {
 		r, err := ld.readOf(ctx, room, f)
+		if err == errNotKept {
+			one()
+			continue
+		}
 		if err != nil {
-			notBelow(ctx, ld, ended{f, nil, err})
+			if f.deep {
+				notDeep(ld, ended{f, nil, err})
+			} else {
+				notBelow(ctx, ld, ended{f, nil, err})
+			}
 			one()
 			continue
 		}
@@ -252,17 +271,25 @@ func (ld *Loader) readUp(ctx, room context.Context, part []*Fetch, leave, over f
 		}
 		reads, bytes = append(reads, r), bytes+f.info.Size
 	}
-	if len(reads) > 0 { // without the wait for room
-		loaded = ld.state.Cold.BeganLoad(bytes)
+	if len(reads) == 0 {
+		return
 	}
-	ld.state.Cold.Files.ReadBatch(ctx, reads)
+	loaded = from.BeganLoad(bytes) // without the wait for room
+	if from.Files != nil {
+		from.Files.ReadBatch(ctx, reads)
+	} else {
+		tiers.Plain{Tier: from.Memory}.ReadBatch(ctx, reads)
+	}
 }
 
-// readOf finds room for a block, in the last memory tier if that admits it or else of its own,
-// with how it is read and what is done then. ctx bounds that too.
+// readOf finds room for a block, in the host level if that admits it or else of its own,
+// with how it is read and what is done then. ctx bounds that too. errNotKept: the fetch has ended.
 func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
 	if f.block == nil {
 		return ld.readOfSegment(ctx, room, f)
+	}
+	if f.deep {
+		return readOfDeep(ld, room, f)
 	}
 	pin, err := ld.state.Cold.Files.Pin(f.info.ID)
 	if err != nil {
@@ -272,6 +299,11 @@ func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error
 	if err != nil {
 		pin.Release()
 		return tiers.Read{}, err
+	}
+	if a.slot == nil && endPrefetch(ld, f) {
+		a.abort()
+		pin.Release()
+		return tiers.Read{}, errNotKept
 	}
 	a.from = ld.state.Cold
 	return tiers.Read{Pin: pin, Dst: a.bytes, Over: a.slot != nil, Done: func(err error) {
@@ -292,5 +324,5 @@ func (ld *Loader) admitted(f *Fetch) bool {
 	}
 	ld.state.Mu.Lock()
 	defer ld.state.Mu.Unlock()
-	return f.price == eviction.AnyBlock || ld.state.Last().AdmitsLocked(f.block)
+	return f.price == eviction.AnyBlock || ld.state.Host().AdmitsLocked(f.block)
 }

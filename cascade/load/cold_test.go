@@ -206,6 +206,65 @@ func TestABlockThatIsNotKept(t *testing.T) {
 	}
 }
 
+// A block that waited for its turn to be read for longer than it may wait for room is kept all the same, where that takes
+// no wait: what memory is full of may be copies of what the cold tier has.
+func TestALateTurnTakesRoom(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Capacity, o.Policy = 2*size, "lru" })
+	for i := range 2 {
+		key := fmt.Sprint("copy", i)
+		r.PutCold(parttest.Name(key), parttest.Data(uint64(i), size))
+		r.wants(r.Await(t.Context(), r.join(eviction.Unheld, key)[0]), parttest.Data(uint64(i), size), "host")
+	}
+	r.Mu.Lock()
+	r.Mu.Writes.SyncedSeq = r.Mu.Writes.LinkSeq
+	r.Mu.Unlock()
+	b := r.PutCold(parttest.Name("late"), parttest.Data(9, size))
+	leave, err := r.fetching.take(t.Context(), fetchPlaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := r.join(eviction.Unheld, "late")[0]
+	time.Sleep(2 * roomWait)
+	leave()
+	r.wants(r.Await(t.Context(), f), parttest.Data(9, size), "host")
+	if n, taken := r.buffers(); !b.InAny() || taken != 0 {
+		t.Errorf("in memory: %v; %d of %d buffers are in use", b.InAny(), n, taken)
+	}
+	r.idle()
+}
+
+// What is fetched ahead is not read if it would not stay in memory, and nothing is lost thereby. A get that joins is served.
+func TestNothingIsReadAheadInVain(t *testing.T) {
+	r := newRank(t, func(o *residency.Options) { o.Capacity, o.Policy = 2*size, "lru" })
+	for i := range 2 {
+		r.Put(parttest.Name(fmt.Sprint("dirty", i)), parttest.Data(uint64(i), size))
+	}
+	b := r.PutCold(parttest.Name("cold"), parttest.Data(9, size))
+	for range 3 {
+		PrefetchOwn(r.Loader, "ns", []string{"cold"}, true)
+		r.idle()
+	}
+	blocks, bytes := OnItsWay(r.Loader)
+	if got := r.files.reads(); len(got) > 0 || b.InAny() || !b.Cold || blocks != 0 || bytes != 0 {
+		t.Errorf("read %v; in memory: %v; %d blocks, %d bytes are on their way", got, b.InAny(), blocks, bytes)
+	}
+	if all := r.Count.Losses.Counts(); len(all) != 0 {
+		t.Errorf("losses %v", all)
+	}
+	leave, err := r.fetching.take(t.Context(), fetchPlaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	PrefetchOwn(r.Loader, "ns", []string{"cold"}, true)
+	f := r.join(eviction.Unheld, "cold")[0]
+	leave()
+	r.wants(r.Await(t.Context(), f), parttest.Data(9, size), "host")
+	r.idle()
+	if n, _ := r.buffers(); n != 0 {
+		t.Errorf("%d buffers are in use", n)
+	}
+}
+
 // refusing is a policy that admits nothing.
 type refusing struct{ policy.Policy }
 

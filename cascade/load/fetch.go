@@ -26,9 +26,14 @@ type Fetch struct {
 	info  block.Info     // what is there; changes with copies alone
 	price eviction.Price // what may be given up for its place in memory
 
+	deep      bool            // it is being read from the deep level
+	held      *residency.View // of the block there, until its read begins: it stays there
+	deepTried bool            // it was to be
+
 	// Of the cold tier:
-	wanted residency.NameID // the name that it was asked for by; no key: others are not asked for it
-	cold   error            // why it did not come from there, whoever reads it
+	wanted       residency.NameID // the name that it was asked for by; no key: others are not asked for it
+	cold         error            // why it did not come from there, whoever reads it
+	prefetchOnly bool             // no get waits for it: it is not read unless it stays in memory
 
 	// From elsewhere, those of the cold tier that others have in memory included:
 	keep       bool // as a copy of this rank's own
@@ -42,7 +47,7 @@ type Fetch struct {
 	relocated  bool      // it was looked for once more where others have it
 }
 
-// source is what a fetch brings: a block of this rank's own cold tier or, when
+// source is what a fetch brings: a block that this rank has in its deep level or its cold tier or, when
 // that is nil, a name that others have.
 type source struct {
 	block *residency.Block
@@ -61,14 +66,15 @@ func (ld *Loader) newFetchLocked(from source, info block.Info) *Fetch {
 // does not hold up the other.
 const maxReads = 64
 
-// JoinColdLocked counts the caller among those who wait for b. If it is the
+// JoinBelowLocked counts the caller among those who wait for b. If it is the
 // first, the new fetch is added to fresh, and the caller must let StartLocked have
 // it. n is the name of b that others are asked for where that pays; nil: they are not.
 // most is what a new fetch may give up for its place in memory. nil when there
 // is nothing to fetch. The caller holds the mutex and must then await the result.
-func (ld *Loader) JoinColdLocked(b *residency.Block, n *names.Name, most eviction.Price, fresh *[]*Fetch) *Fetch {
+func (ld *Loader) JoinBelowLocked(b *residency.Block, n *names.Name, most eviction.Price, fresh *[]*Fetch) *Fetch {
 	ld.state.Mu.AssertHeld()
-	if !b.Cold || ld.state.Mu.Closed {
+	deep := inDeep(ld.state, b)
+	if !b.Cold && !deep || ld.state.Mu.Closed {
 		return nil
 	}
 	from := source{block: b}
@@ -76,7 +82,7 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, n *names.Name, most evictio
 	if f == nil {
 		f = ld.newFetchLocked(from, b.Info)
 		f.price, b.Loading = most, true
-		if n != nil {
+		if n != nil && !deep {
 			f.wanted = residency.NameID{NS: n.Namespace(), Key: n.Key()}
 		}
 		b.Busy++
@@ -84,6 +90,7 @@ func (ld *Loader) JoinColdLocked(b *residency.Block, n *names.Name, most evictio
 		*fresh = append(*fresh, f)
 	}
 	f.waiters++
+	f.prefetchOnly = false
 	return f
 }
 
@@ -126,6 +133,9 @@ func (ld *Loader) viewLocked(ctx context.Context, f *Fetch) *residency.View {
 // loseLocked counts and remembers that one who waited for f has to do without its block. Who
 // has given up loses nothing.
 func loseLocked(ld *Loader, f *Fetch, step, reason string) {
+	if f.prefetchOnly && reason == residency.ReasonOf(errNotKept) {
+		return
+	}
 	if f.block == nil && f.finished && residency.VisibleLocked(ld.state, f.name.NS, f.name.Key) != nil {
 		return // it is here by now: see getMoved
 	}
@@ -133,7 +143,10 @@ func loseLocked(ld *Loader, f *Fetch, step, reason string) {
 		ld.state.Count.Losses.Add(step, reason, 1)
 	}
 	var level *residency.Level
-	if step == residency.StepSegment {
+	switch {
+	case f.deep:
+		level = ld.state.Deep()
+	case step == residency.StepSegment:
 		level = ld.state.Cold
 	}
 	unreadLocked(ld, reason, level, f.source)
@@ -191,7 +204,7 @@ func (ld *Loader) endLocked(e ended) {
 	f.step, f.reason = ld.stepOf(f, e.a), residency.ReasonOf(err)
 	if err == nil {
 		if err = ld.publishLocked(f, e.a); err != nil && f.block == nil {
-			ld.state.NoteLocked(ld.state.Last(), err)
+			ld.state.NoteLocked(ld.state.Host(), err)
 		}
 		f.step, f.reason = residency.StepPin, residency.ReasonOf(err)
 	}
@@ -210,8 +223,11 @@ func (ld *Loader) endLocked(e ended) {
 // stepOf returns the step of a load that a fetch is at, whose block is read to a, nil
 // for nowhere yet.
 func (ld *Loader) stepOf(f *Fetch, a *readBuffer) string {
-	if a != nil && a.from == ld.state.Remote || a == nil && f.away {
+	switch {
+	case a != nil && a.from == ld.state.Remote || a == nil && f.away:
 		return residency.StepRemote
+	case f.deep:
+		return residency.StepPin
 	}
 	return residency.StepSegment
 }
@@ -220,7 +236,7 @@ func (ld *Loader) endColdLocked(f *Fetch, err error) {
 	switch {
 	case f.cold != nil:
 		ld.coldFailedLocked(f.block, f.cold)
-	case err != nil && !f.away:
+	case err != nil && !f.away && !f.deep:
 		ld.coldFailedLocked(f.block, err)
 	}
 	delete(ld.guarded.fetches, f.source)
@@ -230,8 +246,8 @@ func (ld *Loader) endColdLocked(f *Fetch, err error) {
 	ld.state.ForgetLocked(f.block)
 }
 
-// publishLocked hands a block to those who wait for it: as one of the last memory
-// tier, or in private memory. If its name has changed meanwhile, its slot serves as
+// publishLocked hands a block to those who wait for it: as one of the host
+// level, or in private memory. If its name has changed meanwhile, its slot serves as
 // private memory.
 func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
 	if a.slot == nil || f.block == nil && !ld.staysLocked(f) {
@@ -252,7 +268,7 @@ func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
 		return err
 	}
 	for range f.waiters {
-		v, err := ld.state.PinInLocked(b, ld.state.Last(), a.from)
+		v, err := ld.state.PinInLocked(b, ld.state.Host(), a.from)
 		if err != nil {
 			return err
 		}
@@ -262,10 +278,10 @@ func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
 	return nil
 }
 
-// enterLocked makes b resident in the last memory tier, with the bytes of a slot,
+// enterLocked makes b resident in the host level, with the bytes of a slot,
 // and reports whether it was not.
 func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []block.Name) (fresh bool, err error) {
-	m := ld.state.Last()
+	m := ld.state.Host()
 	if b.In(m.Index) {
 		return false, nil
 	}
@@ -281,7 +297,7 @@ func (ld *Loader) enterLocked(b *residency.Block, slot tiers.Slot, records []blo
 // coldFailedLocked accounts for a read of the cold tier that failed. A block
 // that the tier has lost is forgotten.
 func (ld *Loader) coldFailedLocked(b *residency.Block, err error) {
-	if errors.Is(err, residency.ErrOverBudget) {
+	if errors.Is(err, residency.ErrOverBudget) || errors.Is(err, errNotKept) {
 		return // nothing was read
 	}
 	ld.state.NoteColdLocked(err)

@@ -16,6 +16,7 @@ type Loader struct {
 	others   *others.Exchange
 
 	fetching *semaphore    // of what is read from the cold tier
+	lifting  *semaphore    // of what is read from the deep level: what hangs in the one does not hold up the other
 	reading  chan struct{} // capacity maxReads: who reads from other ranks
 
 	guarded struct { // by State.Mu
@@ -23,6 +24,7 @@ type Loader struct {
 		fetches       map[source]*Fetch // under way, or landed
 		prefetchBytes int64             // of what is prefetched, or about to be
 		lookups       lookups
+		own           onItsWay
 	}
 }
 
@@ -30,7 +32,7 @@ type Loader struct {
 func New(s *residency.State, e *eviction.Evictor, n *eviction.NameBudget, x *others.Exchange) *Loader {
 	ld := &Loader{
 		state: s, evict: e, nameRoom: n, others: x,
-		fetching: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
+		fetching: newSemaphore(fetchPlaces), lifting: newSemaphore(fetchPlaces), reading: make(chan struct{}, maxReads),
 	}
 	ld.guarded.replicate = newReplication()
 	ld.guarded.lookups.ld = ld

@@ -150,8 +150,8 @@ func getMoved(ctx context.Context, ld *Loader, ns string, keys []string, missing
 	for j, i := range left {
 		if n := residency.VisibleLocked(ld.state, ns, keys[i]); n != nil {
 			b := residency.BlockOf(n)
-			if views[i] = ld.state.PinFastestLocked(b); views[i] == nil {
-				joined[j] = ld.JoinColdLocked(b, n, eviction.Unheld, &fresh)
+			if views[i] = ld.state.PinNearLocked(b); views[i] == nil {
+				joined[j] = ld.JoinBelowLocked(b, n, eviction.Unheld, &fresh)
 			}
 		}
 	}
@@ -308,19 +308,19 @@ func (ld *Loader) runBelow(part []*Fetch, err error) {
 	}
 	if len(below) > 0 {
 		ld.state.Workers.Add(1)
-		go ld.runFetches(below)
+		go ld.runFetches(ld.state.Cold, below)
 	}
 }
 
 // fromOthers reads the blocks of a part from the memory of other ranks, each into a
-// slot of the last memory tier if it is to be kept, or into private memory. It
+// slot of the host level if it is to be kept, or into private memory. It
 // returns the fetches that have not ended: what does not come is looked for elsewhere.
 func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch) {
 	if residency.TakeSlot(ctx, ld.reading) != nil {
 		return part
 	}
 	defer func() { <-ld.reading }()
-	room, stop := ld.untilRoom(ctx)
+	room, stop := ld.untilRoom(ctx, part[0].price)
 	defer stop()
 	reads := make([]directory.Read, 0, len(part))
 	ends := make([]ended, 0, len(part))
@@ -387,18 +387,26 @@ func (ld *Loader) misread(copies []directory.Statement) error {
 	return tiers.ErrCorrupt
 }
 
-// untilRoom is ctx for the part of a fetch that waits for room in memory: after
-// half of the time there is for all, the block is read into memory of its own.
-func (ld *Loader) untilRoom(ctx context.Context) (context.Context, context.CancelFunc) {
+// roomWait is the longest that a load waits for room: what memory is full of may have to be written first, and
+// loads come before that.
+const roomWait = 50 * time.Millisecond
+
+// untilRoom is ctx for the part of a fetch that waits for room in memory: then the block is read into memory of its
+// own. What must come into the tier has half of the time there is for all.
+func (ld *Loader) untilRoom(ctx context.Context, most eviction.Price) (context.Context, context.CancelFunc) {
 	l := ld.state.Limits.Load()
-	return context.WithTimeout(ctx, min(l.RoomDeadline, l.FetchDeadline/2))
+	wait := min(l.RoomDeadline, l.FetchDeadline/2)
+	if most == eviction.Unheld {
+		wait = min(wait, roomWait)
+	}
+	return context.WithTimeout(ctx, wait)
 }
 
-// allocate returns memory for a block that is fetched: if keep, in the last
-// memory tier, unless ctx ends before there is room.
+// allocate returns memory for a block that is fetched: if keep, in the
+// host level, unless ctx ends before there is room.
 func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
 	if keep {
-		slot, err := ld.evict.Reserve(ctx, ld.state.Last(), size, most)
+		slot, err := reserve(ctx, ld, size, most)
 		switch {
 		case errors.Is(err, residency.ErrClosed):
 			return nil, err
@@ -415,10 +423,23 @@ func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most evic
 	return &readBuffer{bytes: bytes, free: free}, nil
 }
 
+// reserve is Evictor.Reserve of the host level. Once ctx has ended a block still has what leaves at once: a part
+// of a long chain waits for its turn to be read, and may find then that its time to wait for room is over.
+func reserve(ctx context.Context, ld *Loader, size int64, most eviction.Price) (tiers.Slot, error) {
+	m := ld.state.Host()
+	slot, err := ld.evict.Reserve(ctx, m, size, most)
+	if err != nil && ctx.Err() != nil {
+		if now := ld.evict.ReserveNow(m, size, most); now != nil {
+			return now, nil
+		}
+	}
+	return slot, err
+}
+
 // staysLocked reports whether a block from elsewhere may stay here: its name has
 // not changed since it was located, is not one of this rank's in files by now, and there is room for it.
 func (ld *Loader) staysLocked(f *Fetch) bool {
-	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil && !residency.BlockOf(n).In(ld.state.Last().Index) {
+	if n := ld.state.LookupLocked(f.name.NS, f.name.Key); n != nil && !residency.BlockOf(n).In(ld.state.Host().Index) {
 		return false
 	}
 	return ld.guarded.fetches[f.source] == f && ld.nameRoom.MakeRoomLocked(f.name.NS, f.name.Key) == nil

@@ -169,7 +169,7 @@ func (r *rank) join(most eviction.Price, keys ...string) (all []*Fetch) {
 	defer r.Mu.Unlock()
 	for _, k := range keys {
 		n := r.Mu.Names.Get("ns", k)
-		all = append(all, r.JoinColdLocked(residency.BlockOf(n), n, most, &fresh))
+		all = append(all, r.JoinBelowLocked(residency.BlockOf(n), n, most, &fresh))
 	}
 	r.StartLocked(fresh)
 	return all

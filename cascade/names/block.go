@@ -31,6 +31,9 @@ func (b *Block) Names() []*Name { return b.names }
 // In reports whether b is in a level.
 func (b *Block) In(level int) bool { return b.levels&(1<<level) != 0 }
 
+// InFirst reports whether b is in one of the first n levels.
+func (b *Block) InFirst(n int) bool { return b.levels&(1<<n-1) != 0 }
+
 // InAny reports whether b is in some level.
 func (b *Block) InAny() bool { return b.levels != 0 }
 

@@ -12,14 +12,14 @@ import (
 // Graph is all names of one rank. It is not safe for concurrent use.
 //
 // The invariant of holds: in each level, the holds on a block that the changes
-// have added up to are, over its names, their children in the level, plus its
-// held leases in the last one. So a block with a child in the same level is no
+// have added up to are, over its names, their children in the level, plus the
+// leases that hold it there. So a block with a child in the same level is no
 // victim, and eviction leaves no hole in a chain: what comes after one would be of
 // no use, for a prefix ends at its first miss.
 type Graph struct {
 	changes
 	spaces map[string]*Space
-	last   int // level that leases hold blocks in
+	first  int // of the levels that leases hold blocks in: slower ones are too
 
 	names      int   // with a block
 	bytes      int64 // their cost
@@ -37,11 +37,11 @@ type Graph struct {
 // KeepSpaces is how many namespaces a graph keeps though they have no names.
 const KeepSpaces = 256
 
-// New returns an empty graph of a rank whose leases hold blocks in the level
-// last.
-func New(last int) *Graph {
+// New returns an empty graph of a rank whose leases hold blocks in the level first, and
+// in slower ones.
+func New(first int) *Graph {
 	return &Graph{
-		spaces: map[string]*Space{}, last: last, owned: map[string]*Lease{},
+		spaces: map[string]*Space{}, first: first, owned: map[string]*Lease{},
 		leases: leaseHeap{which: allLeases}, heldLeases: leaseHeap{which: heldLeases},
 	}
 }
@@ -460,8 +460,10 @@ func (g *Graph) Enter(b *Block, level int) {
 func (g *Graph) Leave(b *Block, level int) {
 	for _, n := range b.names {
 		g.countChild(n, level, -1)
-		if level == g.last {
-			g.unholdLeases(n)
+		for _, l := range n.leases {
+			if int(l.level) == level {
+				g.unholdLease(l)
+			}
 		}
 	}
 	b.levels &^= 1 << level

@@ -6,7 +6,7 @@ import (
 )
 
 // Lease is a promise that a name stays readable. A held lease is a hold on the
-// name's block in the last level.
+// name's block in the slowest level that has it, of those that leases hold in.
 type Lease struct {
 	name  *Name
 	owner string
@@ -14,6 +14,7 @@ type Lease struct {
 	nth   int             // in name.leases
 	at    [leaseHeaps]int // index in each heap; in that of held ones while held
 	held  bool
+	level uint8 // while held
 
 	before, after *Lease // of the owner; before is nil for the first
 }
@@ -110,11 +111,18 @@ func (g *Graph) prolong(n *Name, owner string, until time.Time) bool {
 	return false
 }
 
-// HoldLease makes a lease hold its block in the last level, if it is there.
+// HoldLease makes a lease hold its block in the slowest level that has it, if leases hold there.
 // Where held leases exceed budget bytes those that end first are ended.
 func (g *Graph) HoldLease(l *Lease, budget int64) {
 	b := l.name.block
-	if l.held || b == nil || !b.In(g.last) {
+	if l.held || b == nil {
+		return
+	}
+	level := Levels - 1
+	for level >= g.first && !b.In(level) {
+		level--
+	}
+	if level < g.first {
 		return
 	}
 	for g.held+b.Info.Size > budget {
@@ -123,10 +131,10 @@ func (g *Graph) HoldLease(l *Lease, budget int64) {
 		}
 		g.endLease(g.heldLeases.leases[0])
 	}
-	l.held = true
+	l.held, l.level = true, uint8(level)
 	heap.Push(&g.heldLeases, l)
 	g.held += b.Info.Size
-	g.hold(b, g.last, 1)
+	g.hold(b, level, 1)
 }
 
 // HoldLeases is HoldLease for all leases of a name. One of them may end another
@@ -148,7 +156,7 @@ func (g *Graph) unholdLease(l *Lease) {
 		l.held = false
 		heap.Remove(&g.heldLeases, l.at[heldLeases])
 		g.held -= l.name.block.Info.Size
-		g.hold(l.name.block, g.last, -1)
+		g.hold(l.name.block, int(l.level), -1)
 	}
 }
 

@@ -6,8 +6,9 @@ import (
 	"cascadekv/internal/block"
 )
 
-// Levels bounds the memory levels of a rank.
-const Levels = 2
+// Levels bounds the memory levels of a rank. Each takes 4 bytes of every name, and of every
+// block 8 more in package residency.
+const Levels = 3
 
 // Name is a node of the chain graph: a name with a block, or the placeholder of
 // a parent that is not stored, kept while it has children.
@@ -25,6 +26,8 @@ type Name struct {
 	// name's own block is there too, each of them is a hold on it.
 	resident [Levels]int32
 
+	Slot uint32 // see Queued
+
 	leases []*Lease
 
 	// put is the put stamp, by the clock of record.Seq: of copies of other
@@ -37,7 +40,6 @@ type Name struct {
 	// Queued and Slot belong to the owner of the graph: whether the name is in
 	// its publishing queue, and its place in the shared index.
 	Queued bool
-	Slot   uint32
 }
 
 // Space returns the namespace.

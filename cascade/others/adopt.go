@@ -108,7 +108,9 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 	}
 	known := x.state.Mu.Blocks[e.Info.ID] != nil
 	if len(some) == 0 && !known {
-		if !e.Wanted {
+		if e.Wanted {
+			x.state.Cold.WantedLocked(e.Info.ID)
+		} else {
 			x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
 		}
 		return
@@ -131,6 +133,35 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 		}
 	}
 	a.countLocked(0, len(some), 0)
+}
+
+// JudgeWanted evicts those blocks that were taken for wanted for which no names stand, once that is known.
+func (x *Exchange) JudgeWanted() error {
+	if x.state.Cold == nil {
+		return nil
+	}
+	for ids := range slices.Chunk(x.state.Cold.Wanted(), adoptStep) {
+		nobodys, err := x.state.Cold.Files.Nobodys(ids)
+		if errors.Is(err, tiers.ErrNotNow) {
+			return nil // after a later round
+		}
+		if err != nil {
+			return err
+		}
+		x.judge(ids, nobodys)
+	}
+	return nil
+}
+
+func (x *Exchange) judge(ids, nobodys []block.ID) {
+	x.state.Mu.Lock()
+	defer x.state.Mu.Unlock()
+	if x.state.Mu.Closed {
+		return
+	}
+	for _, id := range ids {
+		x.state.Cold.JudgedLocked(id, slices.Contains(nobodys, id))
+	}
 }
 
 // unrecordedLocked returns the names of b that only memory has: b was dirty, and what is

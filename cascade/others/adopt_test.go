@@ -124,6 +124,71 @@ func TestAdoptionOfDeletedNames(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// judging is a cold tier that says whose blocks are nobody's, or fails.
+type judging struct {
+	*parttest.Files
+	nobodys []block.ID
+	err     error
+	during  func()
+}
+
+func (j *judging) Nobodys([]block.ID) ([]block.ID, error) {
+	if j.during != nil {
+		j.during()
+	}
+	return j.nobodys, j.err
+}
+
+func (j *judging) LinkAt(tiers.Segment, block.ID, block.Name) error { return nil }
+
+// Blocks that were wanted are judged once it is known whose they are. What is nobody's is evicted, unless it was put
+// again, or given a name, meanwhile.
+func TestWantedBlocksAreJudged(t *testing.T) {
+	var tier *judging
+	r := newRank(t, func(o *residency.Options) {
+		tier = &judging{Files: o.Cold.(*parttest.Files)}
+		o.Cold = tier
+	})
+	var all []tiers.Entry
+	var ids []block.ID
+	for seed := range uint64(4) {
+		e := r.entry(t, parttest.Data(seed, size))
+		e.Wanted = true
+		all, ids = append(all, e), append(ids, e.Info.ID)
+	}
+	r.adopt(t, all...)
+	judge := func(want ...bool) {
+		t.Helper()
+		if err := r.JudgeWanted(); !errors.Is(err, tier.err) && !errors.Is(tier.err, tiers.ErrNotNow) {
+			t.Errorf("judged: %v", err)
+		}
+		for i, id := range ids {
+			if r.files.Holds(id) != want[i] {
+				t.Errorf("block %d stays: %v", i, !want[i])
+			}
+		}
+	}
+	tier.nobodys = ids[1:]
+	for _, err := range []error{tiers.ErrNotNow, tiers.ErrUnavailable} {
+		tier.err = err
+		judge(true, true, true, true)
+	}
+	tier.err = nil
+	tier.during = func() {
+		r.Put(parttest.Name("again"), parttest.Data(1, size))
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		if err := r.Cold.LinkAtLocked(tiers.Segment{}, ids[2], named("linked", 5)); err != nil {
+			t.Error(err)
+		}
+	}
+	judge(true, true, true, false)
+	if left := r.Cold.Wanted(); len(left) != 0 {
+		t.Errorf("%v are to be judged again", left)
+	}
+	parttest.Check(t, r.State)
+}
+
 // What lies in another process's file is that one's to give up, until it becomes this
 // rank's own; never the other way round.
 func TestForeignBlocksBecomeOwn(t *testing.T) {

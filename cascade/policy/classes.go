@@ -44,8 +44,12 @@ func classOf(e *history, gap uint32, last bool) class {
 	c := use
 	c = c*gapDigits + gapDigit(e, gap)
 	c = c*turnDigits + turn
-	c = c*lengthDigits + log2(int(e.length), lengthDigits-1)
-	return class(c)
+	return class(c * lengthDigits).ofLength(e.length)
+}
+
+// ofLength is class c of a block whose request has so many blocks.
+func (c class) ofLength(blocks uint16) class {
+	return c - c%lengthDigits + class(log2(int(blocks), lengthDigits-1))
 }
 
 // hinted is class c of a block once an engine has declared that it is shared, or when it is due;

@@ -254,7 +254,7 @@ func (p *prefix) describe(now time.Duration, e *history) Explanation {
 		Class: p.learned.classes[e.class].class.String(), Idle: time.Duration(max(ticks(now), e.touched)-e.touched) * tick,
 		Worth: float64(p.learned.indexes[e.class][e.bin]), Hazard: p.learned.hazardsOf(e.class)[e.bin],
 	}
-	if e.bin < freshBins {
+	if e.node != NoNode && p.tier.isFresh(e.node) {
 		x.Class = "fresh; " + x.Class
 	}
 	return x

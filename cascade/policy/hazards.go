@@ -1,5 +1,7 @@
 package policy
 
+import "math/bits"
+
 // The table of hazards learns, for classes of blocks, how likely a block that was last
 // used so long ago is to be used next.
 
@@ -11,10 +13,12 @@ const priorRequests = 30
 const mostCounted = 1 << 14
 
 // estimateRounds is in how many requests each class is estimated anew once, and idleRounds in
-// how many times as many if nothing was seen of it.
+// how many times as many if nothing was seen of it. blocksPerEstimate bounds that: requests of
+// few blocks may use what others left of it, for as many estimates as there are classes.
 const (
-	estimateRounds = 50
-	idleRounds     = 4
+	estimateRounds    = 50
+	idleRounds        = 4
+	blocksPerEstimate = 2
 )
 
 // counts are what was seen of a class, for each bin of ages. Each block has the weight
@@ -33,6 +37,7 @@ type hazards struct {
 	indexes [][ageBins]float32     // by number
 	next    int                    // class that was estimated last
 	round   int                    // how often all were
+	spare   int                    // blocks of requests for which nothing was estimated
 }
 
 // learner is what is seen of a class: fresh has what it and the levels above have yet to
@@ -41,7 +46,7 @@ type learner struct {
 	class  class
 	levels [classLevels]*counts
 	fresh  counts
-	seen   bool // fresh has something
+	seen   uint64 // bins of which fresh has something, one bit each
 }
 
 // number returns the dense number of a class. A new one is estimated at once.
@@ -78,13 +83,14 @@ func (h *hazards) count(e *history, reused bool) {
 	if reused {
 		l.fresh.reused[e.bin] += weight
 	}
-	l.seen = true
+	l.seen |= 1 << e.bin
 }
 
 // learn has a class, and the levels above it, count what is fresh.
 func (l *learner) learn() {
 	for _, of := range l.levels {
-		for bin := range ageBins {
+		for left := l.seen; left > 0; left &= left - 1 {
+			bin := bits.TrailingZeros64(left)
 			of.reused[bin] += l.fresh.reused[bin]
 			of.exposed[bin] += l.fresh.exposed[bin]
 			if of.exposed[bin] > mostCounted {
@@ -93,7 +99,7 @@ func (l *learner) learn() {
 			}
 		}
 	}
-	l.fresh, l.seen = counts{}, false
+	l.fresh, l.seen = counts{}, 0
 }
 
 // estimate computes the indexes of a class.
@@ -156,22 +162,26 @@ func gittins(hazard *[ageBins]float64, index *[ageBins]float32) {
 	}
 }
 
-// estimateSome estimates the next classes, all of them in estimateRounds calls, and calls
-// changed with each. One of which nothing was seen has its turn less often: what it borrows
-// from the levels above changes slowly.
-func (h *hazards) estimateSome(changed func(number uint16, worth *[ageBins]float32)) {
-	for range (len(h.classes) + estimateRounds - 1) / estimateRounds {
+// estimateSome estimates the next classes, after a request of so many blocks: all of them in
+// estimateRounds calls, as far as blocksPerEstimate allows, and calls changed with each. One of
+// which nothing was seen has its turn less often: what it borrows from the levels above changes
+// slowly.
+func (h *hazards) estimateSome(blocks int, changed func(number uint16, worth *[ageBins]float32)) {
+	h.spare = min(h.spare+blocks, blocksPerEstimate*len(h.classes))
+	turns := (len(h.classes) + estimateRounds - 1) / estimateRounds
+	for ; turns > 0 && h.spare >= blocksPerEstimate; turns-- {
 		if h.next++; h.next >= len(h.classes) {
 			h.next = 0
 			h.round++
 		}
 		n := uint16(h.next)
 		switch l := h.classes[n]; {
-		case l.seen:
+		case l.seen > 0:
 			l.learn()
 		case (h.next+h.round)%idleRounds > 0:
 			continue
 		}
+		h.spare -= blocksPerEstimate
 		h.estimate(n)
 		changed(n, &h.indexes[n])
 	}

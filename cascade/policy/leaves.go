@@ -14,6 +14,7 @@ type leaves struct {
 	blocks slab[leaf] // by Node
 	cells  []cell     // by cellOf
 	order  []uint32   // heap of the cells that have blocks
+	fresh  uint8      // bins that are fresh
 }
 
 // leaf is a block of the tier, and its place in the queue of its cell or in a pairing heap: a tree
@@ -25,7 +26,7 @@ type leaf struct {
 	next    Node // the next sibling, or the younger neighbour in the queue
 	back    Node // the sibling before, the parent of a first child, the older neighbour in the queue, NoNode of a root and of the oldest, or outside
 	size    coarse
-	order   uint16 // of its last use among those of the same tick; saturates
+	order   uint16 // of its last use among those of the same tick; saturates at mostOrder. With freshBit in the cell of a fresh bin
 }
 
 // coarse is a number of bytes, rounded down by less than one part in a thousand: eleven bits and
@@ -61,17 +62,22 @@ type cell struct {
 // emptyCell is a cell without leaves.
 var emptyCell = cell{worth: -1, at: none, oldest: NoNode, newest: NoNode, root: NoNode}
 
-// Blocks of the first freshBins bins, which is a second, leave last, the oldest first, and have
-// cells of their own: they are of requests that are under way, which store one block after
-// another.
+// Blocks of the first bins leave last, the oldest first, and have cells of their own: they are of
+// requests that are under way, which store one block after another. These are freshBins bins,
+// which is a second, or less in a tier that turns over in a few seconds: one part in freshPart of
+// that, or the first bin. A block stays in the cell into which it came until its bin changes.
 const (
 	freshBins = 5
+	freshPart = 4
 	fresh     = 1 << 20 // more than any block is worth
+
+	freshBit  = 1 << 15
+	mostOrder = freshBit - 1
 )
 
 // newLeaves returns leaves with the cells that are of no class.
 func newLeaves(known *histories) leaves {
-	l := leaves{known: known}
+	l := leaves{known: known, fresh: freshBins}
 	for number := range 1 + freshBins {
 		l.cells = append(l.cells, emptyCell)
 		if number > 0 {
@@ -84,18 +90,33 @@ func newLeaves(known *histories) leaves {
 // cellOf is the number of a cell. Blocks without an age have the first one, and leave
 // before all others.
 func cellOf(class uint16, bin uint8) uint32 {
-	switch {
-	case bin == unknownAge:
+	if bin == unknownAge {
 		return 0
-	case bin < freshBins:
-		return 1 + uint32(bin)
 	}
-	return 1 + freshBins + uint32(class)*(ageBins-freshBins) + uint32(bin-freshBins)
+	return 1 + freshBins + uint32(class)*ageBins + uint32(bin)
 }
 
 func (l *leaves) cellOf(n Node) uint32 {
 	e := l.historyOf(n)
+	if l.isFresh(n) {
+		return 1 + uint32(e.bin)
+	}
 	return cellOf(e.class, e.bin)
+}
+
+// isFresh reports whether a block is in the cell of a fresh bin, or would be if nothing held it.
+func (l *leaves) isFresh(n Node) bool {
+	if l.at(n).back == outside {
+		return l.historyOf(n).bin < l.fresh
+	}
+	return l.at(n).order&freshBit != 0
+}
+
+// turnsOver takes in that the tier turns over in so many ticks.
+func (l *leaves) turnsOver(in uint32) {
+	for l.fresh = 1; l.fresh < freshBins && binEnds[l.fresh] <= in/freshPart; {
+		l.fresh++
+	}
 }
 
 func (l *leaves) historyOf(n Node) *history { return l.known.at(l.blocks.at(uint32(n)).history - 1) }
@@ -112,12 +133,12 @@ func (l *leaves) add(history uint32, size int64) Node {
 	return n
 }
 
-// setWorth changes what blocks of a class are worth, in each bin but the first few.
+// setWorth changes what blocks of a class are worth in each bin.
 func (l *leaves) setWorth(class uint16, worth *[ageBins]float32) {
 	for last := int(cellOf(class, ageBins-1)); len(l.cells) <= last; {
 		l.cells = append(l.cells, emptyCell)
 	}
-	for bin := freshBins; bin < ageBins; bin++ {
+	for bin := range ageBins {
 		c, w := &l.cells[cellOf(class, uint8(bin))], worth[bin]
 		if c.worth != w {
 			c.worth = w
@@ -133,6 +154,9 @@ func (l *leaves) enter(n Node) {
 	b := l.at(n)
 	if b.holds > 0 {
 		return
+	}
+	if b.order &= mostOrder; l.historyOf(n).bin < l.fresh {
+		b.order |= freshBit
 	}
 	number := l.cellOf(n)
 	c := &l.cells[number]
@@ -279,7 +303,7 @@ func (l *leaves) usedBefore(a, b Node) bool {
 	if x, y := l.historyOf(a).touched, l.historyOf(b).touched; x != y {
 		return x < y
 	}
-	x, y := l.at(a).order, l.at(b).order
+	x, y := l.at(a).order&mostOrder, l.at(b).order&mostOrder
 	return x < y || x == y && a < b
 }
 
@@ -289,7 +313,7 @@ func (l *leaves) before(a, b uint32) bool {
 	if x, y := l.cells[a].worth, l.cells[b].worth; x != y {
 		return x < y
 	}
-	x, y := (a-1-freshBins)%(ageBins-freshBins), (b-1-freshBins)%(ageBins-freshBins) // those of no class are equal to none
+	x, y := (a-1-freshBins)%ageBins, (b-1-freshBins)%ageBins // those of no class are equal to none
 	return x > y || x == y && a < b
 }
 

@@ -66,7 +66,8 @@ type Policy interface {
 	// a policy may remember the fingerprint, as far as it bounds what it remembers.
 	Remove(n Node, evicted bool)
 
-	// Update has a new Meta.Prefix or Meta.Refs of a block.
+	// Update has a new Meta.Prefix, Meta.Refs or Meta.Depth of a block: the store learns of
+	// some names of a block after it has inserted that.
 	Update(n Node, m Meta)
 
 	// Access is called once for each request.

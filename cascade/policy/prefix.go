@@ -2,6 +2,7 @@ package policy
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -21,6 +22,9 @@ type prefix struct {
 	resident int64  // bytes of all blocks
 	elder    uint32 // of the last that was old when it came
 	order    uint16 // of the last use of the tick
+	evicted  int64  // bytes, since the tick since
+	since    uint32
+	turned   uint32 // ticks that it took the last time to evict as much as there is
 
 	chain     []uint32 // histories of the request's blocks
 	strangers uint64   // blocks whose fingerprint another one had
@@ -40,7 +44,7 @@ const (
 // newPrefix returns the policy for a tier of capacity bytes, 0 when unbounded.
 func newPrefix(capacity int64) *prefix {
 	known := newHistories()
-	return &prefix{known: &known, tier: newLeaves(&known), capacity: capacity}
+	return &prefix{known: &known, tier: newLeaves(&known), capacity: capacity, turned: math.MaxUint32}
 }
 
 // Name implements Policy.
@@ -54,8 +58,27 @@ func (*prefix) Demotion(Meta) Demotion { return ToNext }
 
 // Update implements Policy.
 func (p *prefix) Update(n Node, m Meta) {
-	if m.Prefix && p.tier.has(n) {
+	if !p.tier.has(n) {
+		return
+	}
+	p.deepen(n, int(m.Depth)+1)
+	if m.Prefix {
 		p.hint(p.tier.at(n).history-1, true, 0)
+	}
+}
+
+// deepen takes in that a block, which no request has asked for again, is the last of so many:
+// what brought it had at least these.
+func (p *prefix) deepen(n Node, blocks int) {
+	e, length := p.tier.historyOf(n), saturate16(blocks)
+	if e.touches > 1 || length <= e.length {
+		return
+	}
+	e.length = length
+	if e.bin < unknownAge {
+		p.tier.leave(n)
+		p.sort(e, p.learned.classes[e.class].class.ofLength(length))
+		p.tier.enter(n)
 	}
 }
 
@@ -72,7 +95,7 @@ func (p *prefix) Admit(now time.Duration, m Meta) bool {
 	p.advance(now, 0)
 	e := p.known.at(i)
 	n, ok := p.tier.first()
-	if !ok || p.tier.historyOf(n).bin < freshBins { // the tier has nothing that is older
+	if !ok || p.tier.isFresh(n) { // the tier has nothing that is older
 		return true
 	}
 	return p.tier.cells[p.tier.cellOf(n)].worth <= p.learned.indexes[e.class][e.bin]
@@ -123,6 +146,9 @@ func (p *prefix) Remove(n Node, evicted bool) {
 	p.tier.leave(n)
 	b := *p.tier.at(n)
 	p.resident -= b.size.bytes()
+	if evicted {
+		p.turn(b.size.bytes())
+	}
 	p.tier.blocks.give(uint32(n))
 	p.known.leave(b.history - 1)
 	if !evicted || p.known.at(b.history-1).bin == unknownAge {
@@ -132,6 +158,19 @@ func (p *prefix) Remove(n Node, evicted bool) {
 		*p.known = newHistories()
 	}
 	p.trim()
+}
+
+// turn takes in that so many bytes were evicted, for how long the tier takes to turn over.
+func (p *prefix) turn(bytes int64) {
+	if p.evicted == 0 {
+		p.since = p.now
+	}
+	p.evicted += bytes
+	took := p.now - p.since
+	p.tier.turnsOver(max(took, p.turned))
+	if p.evicted > p.resident {
+		p.evicted, p.turned = 0, took
+	}
 }
 
 // trim forgets ghosts while there are too many.
@@ -198,7 +237,7 @@ func (p *prefix) Access(r *Request) {
 			p.tier.enter(e.node)
 		}
 	}
-	p.learned.estimateSome(p.tier.setWorth)
+	p.learned.estimateSome(len(asked), p.tier.setWorth)
 	p.trim()
 }
 
@@ -209,7 +248,7 @@ func (p *prefix) renew(chain []Ref, from int) {
 		n := chain[at].Node
 		if p.tier.has(n) && p.tier.historyOf(n).bin == unknownAge {
 			p.tier.leave(n)
-			p.begin(p.tier.at(n).history-1, at+1)
+			p.begin(p.tier.at(n).history-1, max(at+1, int(p.tier.historyOf(n).length)))
 			p.tier.enter(n)
 		}
 	}
@@ -245,7 +284,7 @@ func (p *prefix) hint(i uint32, marked bool, due time.Duration) {
 // used the deepest of those if that ended there, and else begins a conversation, which shares
 // them with others.
 func (p *prefix) session(asked []Ref) (known int, turn uint8) {
-	p.chain = append(p.chain[:0], make([]uint32, len(asked))...)
+	p.chain = slices.Grow(p.chain[:0], len(asked))[:len(asked)]
 	turn = 1
 	for at := len(asked) - 1; at >= 0; at-- {
 		i := p.find(asked[at])
@@ -306,7 +345,7 @@ func (p *prefix) sort(e *history, c class) {
 // arrange puts a block, if it is in the tier and was used in this tick, after those that were.
 func (p *prefix) arrange(i uint32) {
 	if e := p.known.at(i); e.node != NoNode && e.touched == p.now {
-		p.order += min(1, math.MaxUint16-p.order)
+		p.order += min(1, mostOrder-p.order)
 		p.tier.at(e.node).order = p.order
 	}
 }

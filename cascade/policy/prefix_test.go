@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -9,7 +10,7 @@ import (
 // blocks, each in the bin of its age.
 func TestPrefixVictims(t *testing.T) {
 	steps := 1_000_000
-	if testing.Short() || underRace {
+	if testing.Short() {
 		steps = 100_000
 	}
 	for seed, capacity := range []int64{1 << 20, 8 << 20} {
@@ -43,11 +44,11 @@ func (p *prefix) search(w *walk) (victim Node, ok bool) {
 				bin++
 			}
 			worth, class = float64(p.learned.indexes[e.class][bin]), int(e.class)
-			if bin < freshBins {
+			if p.tier.isFresh(b.node) {
 				worth, class = float64(fresh-bin), 0
 			}
 		}
-		order := [6]float64{worth, -float64(bin), float64(class), float64(e.touched), float64(p.tier.at(b.node).order), float64(b.node)}
+		order := [6]float64{worth, -float64(bin), float64(class), float64(e.touched), float64(p.tier.at(b.node).order & mostOrder), float64(b.node)}
 		if !ok || less(order, least) {
 			victim, least, ok = b.node, order, true
 		}
@@ -313,5 +314,100 @@ func TestMostGhosts(t *testing.T) {
 		if got := mostGhosts(x.blocks, x.bytes); got != x.want {
 			t.Errorf("%d blocks in %d bytes: %d ghosts, want %d", x.blocks, x.bytes, got, x.want)
 		}
+	}
+}
+
+// TestPrefixDeepens: a block that no request has asked for belongs to a request as long as its chain up to
+// it, of which the policy may learn later. What a request has shown counts.
+func TestPrefixDeepens(t *testing.T) {
+	p := must(t, Prefix, 0).(*prefix)
+	length := func(n Node) string {
+		e, ok := p.Explain(0, n)
+		if !ok {
+			t.Fatalf("node %d is not there", n)
+		}
+		return e.Class[strings.LastIndex(e.Class, "; ")+2:]
+	}
+	meta := func(print uint64) Meta { return Meta{Fingerprint: print, Size: 1 << 20} }
+	put, asked := p.Insert(0, meta(1)), p.Insert(0, meta(2))
+	chain := []Ref{{Fingerprint: 2, Node: asked}}
+	for i := range uint64(8) {
+		chain = append(chain, Ref{Fingerprint: 10 + i, Node: NoNode})
+	}
+	p.Access(&Request{Hits: len(chain), Chain: chain})
+	missed, old := p.Insert(0, meta(15)), p.Insert(0, Meta{Fingerprint: 4, Size: 1, Old: true})
+	for n, depth := range map[Node]uint32{put: 40, asked: 40, missed: 6, old: 40} {
+		p.Update(n, Meta{Depth: depth})
+		p.Update(n, Meta{Depth: 2}) // another name of the same bytes, earlier in a chain
+	}
+	p.Access(&Request{Chain: []Ref{{Fingerprint: 4, Node: old}}})
+	for n, want := range map[Node]string{
+		put: "request of 32-63 blocks", asked: "request of 8-15 blocks", missed: "request of 8-15 blocks", old: "request of 32-63 blocks",
+	} {
+		if got := length(n); got != want {
+			t.Errorf("node %d: %s, want %s", n, got, want)
+		}
+	}
+}
+
+// TestPrefixEstimatesByBlocks: each class is estimated once in so many requests, but short requests
+// cost no more estimates than one for some blocks, however many classes there are.
+func TestPrefixEstimatesByBlocks(t *testing.T) {
+	const classes, requests = 627, 10 * estimateRounds
+	for blocks, want := range map[int]int{1: requests / blocksPerEstimate, 10: requests * 10 / blocksPerEstimate, 100: classes * 10} {
+		p := must(t, Prefix, 0).(*prefix)
+		seen(p, classes)
+		estimates := map[uint16]int{}
+		for range requests {
+			for _, l := range p.learned.classes {
+				l.seen = 1
+			}
+			p.learned.estimateSome(blocks, func(n uint16, _ *[ageBins]float32) { estimates[n]++ })
+		}
+		total, least, most := 0, requests, 0
+		for n := range uint16(classes) {
+			total, least, most = total+estimates[n], min(least, estimates[n]), max(most, estimates[n])
+		}
+		if total > want*11/10 || total < want*9/10 || most > least+1 {
+			t.Errorf("requests of %d blocks: %d estimates, %d to %d of a class, want about %d", blocks, total, least, most, want)
+		}
+	}
+	p := must(t, Prefix, 0).(*prefix)
+	seen(p, classes)
+	burst := 0
+	for range requests {
+		p.learned.estimateSome(1000, func(uint16, *[ageBins]float32) {})
+	}
+	for range 10 * requests {
+		for _, l := range p.learned.classes {
+			l.seen = 1
+		}
+		p.learned.estimateSome(1, func(uint16, *[ageBins]float32) { burst++ })
+	}
+	if most := classes + 10*requests/blocksPerEstimate; burst > most {
+		t.Errorf("%d estimates for %d requests of one block after long ones, want %d at most", burst, 10*requests, most)
+	}
+}
+
+// TestPrefixInATierThatTurnsOverInASecond: what is learned counts there too. Each chain comes twice, two
+// seconds apart, when LRU has lost it.
+func TestPrefixInATierThatTurnsOverInASecond(t *testing.T) {
+	const blocks, every, apart, steps = 400, 20, 100, 2000 // milliseconds, steps
+	hits := func(name string) (n int) {
+		w := newFlatTier(t, name, blocks)
+		for step := range int64(steps) {
+			for _, first := range []int64{step, step - apart} {
+				if r := (request{Timestamp: every * step}); first >= 0 {
+					for i := range int64(10) {
+						r.Blocks = append(r.Blocks, uint64(1000*first+i))
+					}
+					n += w.serve(r)
+				}
+			}
+		}
+		return n
+	}
+	if lru, got := hits(LRU), hits(Prefix); lru > 0 || got < 10*steps/8 {
+		t.Errorf("%d hits of %d that could be, %d with lru", got, 10*steps, lru)
 	}
 }

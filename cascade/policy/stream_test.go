@@ -2,6 +2,8 @@ package policy
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -16,6 +18,7 @@ type stream struct {
 	talks   []talk
 	owner   []int // talk, by node
 	request Request
+	chain   []Ref // of the request
 	turn    int
 	now     time.Duration
 	events  int // calls of the policy, for each block of a request where that has several
@@ -60,19 +63,20 @@ func (s *stream) serve() {
 		t.first, t.length = t.first+streamTalk, 0
 	}
 	t.length += streamTurn
-	s.request = Request{Now: s.now, Hits: t.length, Chain: s.request.Chain[:0]}
+	s.chain = s.chain[:0]
 	for i := range t.length {
 		n := NoNode
 		if i < len(t.nodes) {
 			n = t.nodes[i]
 		}
-		s.request.Chain = append(s.request.Chain, Ref{Fingerprint: t.first + uint64(i), Size: streamBlock, Node: n})
+		s.chain = append(s.chain, Ref{Fingerprint: t.first + uint64(i), Size: streamBlock, Node: n})
 	}
+	s.request = Request{Now: s.now, Hits: t.length, Chain: s.chain}
 	s.policy.Access(&s.request)
 	if found := len(t.nodes); found > 0 {
 		s.policy.Hold(t.nodes[found-1])
 	}
-	fresh := s.request.Chain[len(t.nodes):]
+	fresh := s.chain[len(t.nodes):]
 	for i := range fresh {
 		s.insert(t, &fresh[i])
 	}
@@ -134,5 +138,110 @@ func BenchmarkServe(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(s.events), "ns/event")
 			})
 		}
+	}
+}
+
+// What a request of one block costs where very many classes were seen.
+func BenchmarkOneBlock(b *testing.B) {
+	const blocks, classes = 10_000, 627
+	p := newPrefix(blocks * streamBlock)
+	nodes := make([]Node, blocks)
+	for i := range nodes {
+		nodes[i] = p.Insert(0, Meta{Fingerprint: uint64(i), Size: streamBlock})
+	}
+	seen(p, classes)
+	chain, now := make([]Ref, 1), time.Duration(0)
+	for i := uint64(0); b.Loop(); i++ {
+		at := i * 7919 % blocks
+		now += time.Millisecond
+		chain[0] = Ref{Fingerprint: at, Node: nodes[at]}
+		p.Access(&Request{Now: now, Hits: 1, Chain: chain})
+	}
+}
+
+// What a request of one block of very many costs, each as likely as any other: nearly all blocks
+// have long been idle, and grow through many bins of ages before they are used. A call is an event: that
+// of a request, and where one block in eight is missing, those that replace it.
+func BenchmarkOneOfMany(b *testing.B) {
+	for _, blocks := range []int{100_000, 10_000_000} {
+		b.Run(fmt.Sprint(blocks), func(b *testing.B) {
+			if testing.Short() && blocks > 1_000_000 {
+				b.Skip("takes gigabytes")
+			}
+			o := newOneOfMany(b, blocks)
+			for range blocks { // until they are as old as they get
+				o.serve()
+			}
+			o.events = 0
+			b.ReportAllocs()
+			began := processorTime()
+			for b.Loop() {
+				o.serve()
+			}
+			b.ReportMetric(float64(processorTime()-began)/float64(o.events), "cpu-ns/event")
+		})
+	}
+}
+
+// processorTime is what this process has used, in nanoseconds: others may be at work beside a benchmark.
+func processorTime() int64 {
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		return 0
+	}
+	return used.Utime.Nano() + used.Stime.Nano()
+}
+
+// oneOfMany is a full tier of blocks without parents, and others that it has no room for.
+type oneOfMany struct {
+	policy Policy
+	nodes  []Node // by fingerprint
+	prints []uint64
+	rng    *rand.Rand
+	now    time.Duration
+	chain  []Ref
+	events int
+}
+
+func newOneOfMany(b *testing.B, blocks int) *oneOfMany {
+	o := &oneOfMany{
+		policy: must(b, Prefix, int64(blocks)*streamBlock), nodes: make([]Node, blocks+blocks/7), prints: make([]uint64, blocks),
+		rng: rand.New(rand.NewPCG(1, 29)), chain: make([]Ref, 1),
+	}
+	for i := range o.nodes {
+		o.nodes[i] = NoNode
+		if i < blocks {
+			o.insert(uint64(i))
+		}
+	}
+	return o
+}
+
+func (o *oneOfMany) insert(print uint64) {
+	n := o.policy.Insert(o.now, Meta{Fingerprint: print, Size: streamBlock, Refs: 1})
+	o.nodes[print], o.prints[n] = n, print
+	o.events++
+}
+
+func (o *oneOfMany) serve() {
+	o.now += 100 * time.Microsecond
+	print := o.rng.Uint64N(uint64(len(o.nodes)))
+	o.chain[0] = Ref{Fingerprint: print, Size: streamBlock, Node: o.nodes[print]}
+	o.policy.Access(&Request{Now: o.now, Hits: 1, Chain: o.chain})
+	o.events++
+	if o.nodes[print] != NoNode {
+		return
+	}
+	victim, _ := o.policy.Victim()
+	o.policy.Remove(victim, true)
+	o.nodes[o.prints[victim]] = NoNode
+	o.events += 2
+	o.insert(print)
+}
+
+// seen makes classes until there are so many.
+func seen(p *prefix, classes int) {
+	for c := class(0); len(p.learned.classes) < classes; c += 7 {
+		p.sort(&history{}, c)
 	}
 }

@@ -9,9 +9,6 @@ import (
 // 20 and 40 % of its distinct blocks. Other simulators got these figures: of paper and lru to
 // the last digit but one, of arc within some thousandths.
 func TestConversation(t *testing.T) {
-	if underRace {
-		t.Skip("one goroutine, and slow under the race detector")
-	}
 	requests := readTrace(t, "mooncake_conversation_trace.jsonl.gz")
 	unique := uniqueBlocks(requests)
 	shares := []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.4}

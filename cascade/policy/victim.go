@@ -4,10 +4,11 @@ package policy
 type Victim struct {
 	Demotion Demotion // of the level's policy, unless the level is the last
 	Last     bool     // no level of memory lies below
+	Refused  bool     // the one below does not take it
 	Next     bool     // the next level of memory has it
 	Above    bool     // a faster level has it
 	Below    bool     // files have it
-	Unsynced bool     // files do not have one of its names durably yet
+	Unsynced bool     // files do not have one of its names durably yet, and the level would for as long as a node lasts
 	Leased   bool     // somebody was promised that it stays readable
 	Unworthy Loss     // why it is not worth its place in files; NoLoss: it is
 }
@@ -44,18 +45,19 @@ const (
 )
 
 // Decide says what happens to a victim, and with Drop what is lost. It goes down by one level, to the next
-// one of memory, or to files where the policy says so (CASCADE Algorithm 1, lines 6 to 10).
+// one of memory, or to files where the policy says so (CASCADE Algorithm 1, lines 6 to 10), or where the next
+// one refuses it.
 // It is dropped where a level below has it already and, in the order of their costs, where
 // it is not worth a write to files, there is no budget for one, or these take none, unless memory
 // below can have it. Other ranks' memory is no place for it: nothing is written there. Decide is a pure function,
 // safe for concurrent use.
 func Decide(v Victim, f Files) (Step, Loss) {
 	step := v.step(f)
-	if step != Drop || v.Next || v.Above || v.Below || !f.There {
+	if step != Drop || v.Next || v.Above || v.Below || !f.There && !v.Refused {
 		return step, NoLoss
 	}
 	switch {
-	case v.Unworthy != NoLoss:
+	case v.Unworthy != NoLoss && f.There:
 		return Drop, v.Unworthy
 	case f.Up:
 		return Drop, OverBudget
@@ -64,11 +66,14 @@ func Decide(v Victim, f Files) (Step, Loss) {
 }
 
 func (v Victim) step(f Files) Step {
-	if v.Last {
-		return v.leavesMemory(f)
-	}
 	switch toFiles := v.Demotion == ToCold; {
-	case v.Next, toFiles && (v.Below || f.Up && v.Unworthy != NoLoss):
+	case v.Next:
+		return Drop
+	case v.Last || v.Refused:
+		return v.leavesMemory(f)
+	case toFiles && f.Up && v.Below && v.Unsynced:
+		return Sync
+	case toFiles && (v.Below || f.Up && v.Unworthy != NoLoss):
 		return Drop
 	case toFiles && f.Up && !f.Spent:
 		return Write
@@ -86,7 +91,7 @@ func (v Victim) leavesMemory(f Files) Step {
 		return Drop
 	case f.Up && !f.Spent:
 		return Write
-	case f.There && v.Leased:
+	case (f.There || v.Refused) && v.Leased:
 		return Keep
 	}
 	return Drop

@@ -1,6 +1,9 @@
 package recovery
 
 import (
+	"slices"
+	"time"
+
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
@@ -74,6 +77,32 @@ func (rc *Recoverer) outdate(r *recovery) {
 			delete(r.names, id)
 		}
 	}
+}
+
+// parentsAway returns the names, with their ends, that the catalogue alone has and to which names are bound that were
+// found: else these were hidden.
+func (rc *Recoverer) parentsAway(r *recovery) map[residency.NameID]time.Time {
+	wanted := map[string][]string{} // by namespace
+	for id, c := range r.names {
+		if !c.dropped && c.name.Bound && r.names[residency.NameID{NS: id.NS, Key: c.name.Parent}].block == nil {
+			wanted[id.NS] = append(wanted[id.NS], c.name.Parent)
+		}
+	}
+	away := map[residency.NameID]time.Time{}
+	if len(wanted) == 0 || !rc.state.Cold.Spilled() {
+		return away
+	}
+	for ns, parents := range wanted {
+		for some := range slices.Chunk(parents, ownStep) {
+			for i, f := range rc.state.Cold.Files.Catalogue().Peek(ns, some) {
+				id := residency.NameID{NS: ns, Key: some[i]}
+				if !f.Info.ID.IsZero() && f.Name.Seq > r.names[id].name.Seq {
+					away[id] = f.Name.Expires
+				}
+			}
+		}
+	}
+	return away
 }
 
 // unknownNames returns which of some blocks have names that the catalogue does not.

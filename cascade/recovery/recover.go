@@ -21,8 +21,10 @@ func New(s *residency.State) *Recoverer { return &Recoverer{s} }
 // recovery gathers what the tiers found. Several tiers, and several records of
 // one tier, may speak of the same name: the highest Seq is the truth.
 type recovery struct {
-	names map[residency.NameID]claim
-	stale []claim // records that lost and are to be withdrawn
+	names  map[residency.NameID]claim
+	stale  []claim // records that lost and are to be withdrawn
+	wanted map[*residency.Block]bool
+	unused []block.ID // in the deep level: see recoverEntryLocked
 }
 
 type claim struct {
@@ -35,7 +37,7 @@ type claim struct {
 // Recover rebuilds the index from the tiers. takeClaimsLocked is called when all names are there, and
 // blocks without a name still are.
 func (rc *Recoverer) Recover(takeClaimsLocked func()) error {
-	r := recovery{names: map[residency.NameID]claim{}}
+	r := recovery{names: map[residency.NameID]claim{}, wanted: map[*residency.Block]bool{}}
 	found := func(m *residency.Level) func(tiers.Entry) error {
 		return func(e tiers.Entry) error {
 			rc.state.Mu.Lock()
@@ -54,15 +56,24 @@ func (rc *Recoverer) Recover(takeClaimsLocked func()) error {
 			return fmt.Errorf("cascade: recover %s: %w", m.Stats.Name, err)
 		}
 	}
+	for _, id := range r.unused {
+		if err := rc.state.Deep().Memory.Evict(id); err != nil {
+			rc.state.Log.Warn("a block that an earlier run left is not used, and stays where it is", "tier", rc.state.Deep().Stats.Name, "block", id, "err", err)
+		}
+	}
 	resting := rc.restOnOwn(&r)
+	away := rc.parentsAway(&r)
 	rc.state.Mu.Lock()
 	defer rc.state.Mu.Unlock()
 	rc.recoverNamesLocked(&r)
+	for id, expires := range away {
+		rc.state.Mu.Names.SetAway(id.NS, id.Key, expires)
+	}
 	for b, at := range resting {
 		rc.state.Cold.RestLocked(b, at)
 	}
 	takeClaimsLocked()
-	rc.recoverBlocksLocked()
+	rc.recoverBlocksLocked(&r)
 	for _, ns := range rc.state.Mu.Names.Spaces() {
 		sp := rc.state.Mu.Names.Space(ns)
 		sp.Recovered = len(sp.List())
@@ -71,7 +82,8 @@ func (rc *Recoverer) Recover(takeClaimsLocked func()) error {
 	return nil
 }
 
-// recoverEntryLocked takes in one entry; m is nil for the cold tier.
+// recoverEntryLocked takes in one entry; m is nil for the cold tier. What was on its way out of the deep level has no
+// id, and is not used there: to hash it would take reads. Nor is what disagrees with another tier.
 func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency.Level) {
 	for _, n := range e.Dropped {
 		rc.claimNameLocked(r, claim{name: n, dropped: true})
@@ -79,12 +91,23 @@ func (rc *Recoverer) recoverEntryLocked(r *recovery, e tiers.Entry, m *residency
 	if e.Info.ID.IsZero() {
 		return
 	}
+	deep := m != nil && m == rc.state.Deep()
+	if deep && e.Info.ID.IsProvisional() {
+		r.unused = append(r.unused, e.Info.ID)
+		return
+	}
 	b := rc.state.FoundLocked(e.Info)
 	switch {
 	case b == nil:
+		if deep {
+			r.unused = append(r.unused, e.Info.ID)
+		}
 		return
 	case m == nil:
 		b.Cold, b.Below.OtherOwner = true, e.OtherOwner
+		if e.Wanted {
+			r.wanted[b] = true
+		}
 	case !b.In(m.Index):
 		if len(e.Names) > 0 {
 			b.Fingerprint = block.Fingerprint(e.Names[0].Namespace, e.Names[0].Key)
@@ -136,10 +159,14 @@ func (rc *Recoverer) recoverNamesLocked(r *recovery) {
 }
 
 // recoverBlocksLocked drops blocks that nobody names and queues those without
-// an id.
-func (rc *Recoverer) recoverBlocksLocked() {
+// an id. In the cold tier those stay for which names may stand that are recorded elsewhere.
+func (rc *Recoverer) recoverBlocksLocked(r *recovery) {
 	for _, b := range rc.state.Mu.Blocks {
 		if len(b.Names()) == 0 {
+			if b.Cold && r.wanted[b] {
+				rc.state.Cold.LeaveLocked(b, false)
+				rc.state.Cold.WantedLocked(b.Info.ID)
+			}
 			rc.state.ForgetLocked(b)
 		} else if b.Info.ID.IsProvisional() {
 			rc.state.Pending.Push(b)

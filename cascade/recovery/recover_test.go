@@ -244,6 +244,25 @@ func TestBlocksWithoutANameGo(t *testing.T) {
 	parttest.Check(t, r.State)
 }
 
+// Of blocks without a name those stay below for which names may stand that are recorded elsewhere: the state does
+// not know them, and they are judged later.
+func TestWantedBlocksStayBelow(t *testing.T) {
+	named, wanted, copied := found(3, named("a", 5)), found(4), found(5)
+	named.Wanted, wanted.Wanted, copied.Wanted = true, true, true
+	r := newRank(t, left{found(5)}, left{named, wanted, copied, found(6)}, func(o *residency.Options) { o.Limits.ColdBytes = 1 << 20 })
+	r.look(t)
+	r.is(t, "a", 3)
+	if len(r.Mu.Blocks) != 1 || r.memory.Usage().Blocks != 0 {
+		t.Errorf("the state knows %d blocks, and %d are in memory", len(r.Mu.Blocks), r.memory.Usage().Blocks)
+	}
+	if !r.files.Holds(id(4)) || !r.files.Holds(id(5)) || r.files.Holds(id(6)) {
+		t.Error("not the wanted ones alone stay")
+	}
+	if got := r.Cold.Wanted(); len(got) != 2 || !slices.Contains(got, id(4)) || !slices.Contains(got, id(5)) {
+		t.Errorf("%v are to be judged", got)
+	}
+}
+
 // A tier that cannot be looked at is an error that names it.
 func TestTiersThatFail(t *testing.T) {
 	failed := errors.New("no luck")

@@ -52,10 +52,10 @@ const (
 )
 
 // place is a block's residence in one memory tier, if it is there. stay differs
-// for each residence.
+// for each of its residences there: a view counts on that for as long as it lasts.
 type place struct {
 	Node policy.Node
-	stay uint64
+	stay uint32
 }
 
 // NewBlock returns a block without names that is nowhere yet.
@@ -172,7 +172,8 @@ func KeepNameLocked(s *State, r block.Name, b *Block, seq uint64) bool {
 	return false
 }
 
-// MemoryOf returns where other ranks may read b in memory, nil for nowhere.
+// MemoryOf returns where other ranks may read b in memory, nil for nowhere. Where there is no region the
+// offset counts from the block's start.
 func MemoryOf(s *State, b *Block) (at *directory.Memory) {
 	s.Mu.AssertHeld()
 	for _, m := range s.Mem {
@@ -180,8 +181,11 @@ func MemoryOf(s *State, b *Block) (at *directory.Memory) {
 			continue
 		}
 		if p, err := m.Memory.Place(b.Info.ID); err == nil {
-			at = &directory.Memory{Region: uint32(m.Index), Offset: p.Offset, Generation: p.Generation}
-			if m.Memory.Region() != nil { // otherwise a copy that is read without a buffer is better
+			mapped := m.Memory.Region() != nil
+			if at == nil || mapped { // a copy that is read without a buffer is better
+				at = &directory.Memory{Region: uint32(m.Index), Offset: max(p.Offset, 0), Generation: p.Generation}
+			}
+			if mapped {
 				break
 			}
 		}

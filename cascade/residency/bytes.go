@@ -77,7 +77,7 @@ func (v *View) Check(ctx context.Context, verify bool) bool {
 	}
 	err := v.Sound(ctx)
 	v.checked = err == nil
-	v.withdrawIf(err)
+	v.WithdrawIf(err)
 	return v.checked
 }
 
@@ -137,8 +137,8 @@ func checkWith(ctx context.Context, checkers int64, views []*View, verify bool) 
 	return bad
 }
 
-// withdrawIf withdraws a block whose bytes are bad.
-func (v *View) withdrawIf(err error) {
+// WithdrawIf withdraws a block whose bytes are bad, if that is what a read of it says.
+func (v *View) WithdrawIf(err error) {
 	if v.level != nil && errors.Is(err, tiers.ErrCorrupt) {
 		v.state.Mu.Lock()
 		defer v.state.Mu.Unlock()
@@ -154,7 +154,7 @@ func (v *View) CopyTo(ctx context.Context, slot tiers.Slot) error {
 		return err
 	}
 	err := slot.CopyFrom(ctx, v.pin)
-	v.withdrawIf(err)
+	v.WithdrawIf(err)
 	return err
 }
 

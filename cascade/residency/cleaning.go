@@ -25,6 +25,8 @@ type Writes struct {
 	LinkSeq        uint64    // changes of names that the cold tier has been given
 	SyncedSeq      uint64    // of them, those that are durable
 	ColdDown       time.Time // no writes to the cold tier before this
+	Demoted        int       // victims of Ladder.Host that Ladder.Deep has
+	Demoting       int       // on their way there
 	Drains         int       // under way: until they end no write has a budget
 }
 
@@ -48,15 +50,24 @@ func (s *State) WakeCleanerLocked(requested bool) {
 	Wake(s.CleanerWake)
 }
 
-// NudgeCleanerLocked wakes the cleaner when the last memory tier is fuller than
-// it should be and few of its next victims are known to be clean.
+// NudgeCleanerLocked wakes the cleaner when the lowest memory tier is fuller than
+// it should be and few of its next victims are known to be clean, and likewise who demotes
+// to the deep one.
 func (s *State) NudgeCleanerLocked() {
-	if s.ColdUpLocked() && !s.Mu.Writes.Batch.InFlight && s.Mu.Writes.Batch.Clean < fewClean && s.Crowded() {
+	if s.ColdUpLocked() && !s.Mu.Writes.Batch.InFlight && s.Mu.Writes.Batch.Clean < fewClean && CrowdedLocked(s) {
 		s.WakeCleanerLocked(false)
+	}
+	if s.Deep() != nil && s.Mu.Writes.Demoted < fewClean && crowded(s, s.Host()) {
+		Wake(s.DemoterWake)
 	}
 }
 
-// FilesLocked is what the cold tier takes at the moment of the last memory tier's victims.
+// DemotesLocked reports whether victims of the host level are to be copied to the deep one ahead of need.
+func DemotesLocked(s *State) bool {
+	return !s.Mu.Closed && s.LowestLocked() == s.Deep() && crowded(s, s.Host())
+}
+
+// FilesLocked is what the cold tier takes at the moment of the lowest memory tier's victims.
 func FilesLocked(s *State) policy.Files {
 	batch := s.Mu.Writes.Batch
 	return policy.Files{
@@ -90,18 +101,20 @@ func UnworthyLocked(s *State, b *Block) policy.Loss {
 	return policy.NoLoss
 }
 
-// Crowded reports whether the last memory tier is fuller than Limits.CleanAbove.
-func (s *State) Crowded() bool {
-	capacity, used := s.LastRoom()
+// CrowdedLocked reports whether the lowest memory tier is fuller than Limits.CleanAbove.
+func CrowdedLocked(s *State) bool { return crowded(s, s.LowestLocked()) }
+
+func crowded(s *State, m *Level) bool {
+	capacity, used := m.Occupancy()
 	return float64(used) > float64(capacity)*s.Limits.Load().CleanAbove
 }
 
-// LastRoom is how much the last memory tier may hold, as Options.Capacity has it,
-// and how much it holds, in bytes.
-func (s *State) LastRoom() (capacity, used int64) {
-	u := s.Last().Memory.Usage()
-	if s.Capacity > 0 && len(s.Mem) == 1 {
-		return s.Capacity, u.Payload
+// Occupancy is how much a memory tier may hold, as Options.Capacity has it, and how much it
+// holds, in bytes.
+func (m *Level) Occupancy() (capacity, used int64) {
+	u := m.Memory.Usage()
+	if m.state.Capacity > 0 && m.Index == 0 {
+		return m.state.Capacity, u.Payload
 	}
 	return u.Capacity, u.Used
 }

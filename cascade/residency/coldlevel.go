@@ -3,10 +3,13 @@ package residency
 import (
 	"encoding/binary"
 	"errors"
+	"maps"
+	"slices"
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
+	"cascadekv/internal/block"
 	"cascadekv/tiers"
 )
 
@@ -104,7 +107,7 @@ func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	if n.Copied() {
 		return
 	}
-	err := m.Files.LinkAt(tiers.Segment(*b.From), b.Info.ID, n.Record())
+	err := m.LinkAtLocked(tiers.Segment(*b.From), b.Info.ID, n.Record())
 	if err == nil {
 		m.state.NoteLinkLocked(nil)
 		b.LinkSeq = m.state.Mu.Writes.LinkSeq
@@ -115,6 +118,41 @@ func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	}
 	b.From = nil
 	m.state.PlacementChangedLocked(b)
+}
+
+// LinkAtLocked is Files.LinkAt.
+func (m *Level) LinkAtLocked(at tiers.Segment, id block.ID, n block.Name) error {
+	m.state.Mu.AssertHeld()
+	delete(m.wanted, id) // this name stands for it
+	return m.Files.LinkAt(at, id, n)
+}
+
+// WantedLocked records that this rank's files have a block that the state does not know, for
+// which names may stand that are recorded elsewhere.
+func (m *Level) WantedLocked(id block.ID) {
+	m.state.Mu.AssertHeld()
+	if m.wanted == nil {
+		m.wanted = map[block.ID]struct{}{}
+	}
+	m.wanted[id] = struct{}{}
+}
+
+// Wanted returns the blocks of WantedLocked that were not judged.
+func (m *Level) Wanted() []block.ID {
+	m.state.Mu.Lock()
+	defer m.state.Mu.Unlock()
+	return slices.Collect(maps.Keys(m.wanted))
+}
+
+// JudgedLocked ends that, and evicts a block that is nobody's: unless the state knows it, or it was
+// given a name, since then.
+func (m *Level) JudgedLocked(id block.ID, nobodys bool) {
+	m.state.Mu.AssertHeld()
+	_, wanted := m.wanted[id]
+	delete(m.wanted, id)
+	if wanted && nobodys && m.state.Mu.Blocks[id] == nil {
+		m.state.NoteColdLocked(m.Files.Evict(id))
+	}
 }
 
 // RestLocked records that b, which is in memory only, lies at a place in this rank's own
@@ -218,7 +256,7 @@ func (m *Level) SyncHoldLocked(b *Block) {
 		return
 	}
 	m.state.Mu.AssertHeld()
-	held := b.InAny() || b.Loading || b.Needed()
+	held := m.state.InNear(b) || b.Loading || b.Needed()
 	if held == b.Below.Held {
 		return
 	}
@@ -239,7 +277,7 @@ func (m *Level) VictimLocked() *Block {
 		return b
 	}
 	for _, b := range m.Nodes {
-		if b != nil && len(b.Names()) > 1 && !b.InAny() && !b.Loading && !b.Leased() {
+		if b != nil && len(b.Names()) > 1 && !m.state.InNear(b) && !b.Loading && !b.Leased() {
 			return b
 		}
 	}

@@ -10,5 +10,6 @@
 //
 // Glossary
 //
+//	deep      of a level of memory: below Ladder.Host
 //	stay      one residence of a block in one level
 package residency

@@ -13,16 +13,22 @@ type Leases struct{ state *State }
 // leaseStep bounds the leases that end in one go with the mutex held.
 const leaseStep = 256
 
-// budget is how many bytes leases may hold in the last memory tier.
+// budget is how many bytes leases may hold in memory.
 func (l *Leases) budget() int64 {
-	return int64(float64(l.state.Last().Memory.Usage().Capacity) * l.state.Limits.Load().LeaseShare)
+	return int64(float64(l.state.Host().Memory.Usage().Capacity) * l.state.Limits.Load().LeaseShare)
 }
 
-// HoldOfLocked keeps a leased block in the last memory tier, if that is the
+// fallsLocked reports whether a level below takes b when it must leave the slowest memory tier that has it.
+func (l *Leases) fallsLocked(b *Block) bool {
+	s := l.state
+	return s.ColdUpLocked() || s.Deep() != nil && s.LowestLocked() == s.Deep() && !b.In(s.Deep().Index)
+}
+
+// HoldOfLocked keeps a leased block in the slowest memory tier that has it, if that is the
 // only way to keep it. Leases beyond the budget end early, first to end first.
 func (l *Leases) HoldOfLocked(n *names.Name) {
 	l.state.Mu.AssertHeld()
-	if n.Leased() && !l.state.ColdUpLocked() {
+	if n.Leased() && !l.fallsLocked(BlockOf(n)) {
 		l.state.Mu.Names.HoldLeases(n, l.budget())
 		l.state.ApplyLocked()
 	}
@@ -38,8 +44,8 @@ func (l *Leases) HoldLocked(b *Block) {
 	}
 }
 
-// KeepLocked keeps a block that is leased, a victim that nothing slower takes, in the last memory
-// tier. Leases beyond the budget end early, as of HoldOfLocked.
+// KeepLocked keeps a block that is leased, a victim that nothing slower takes, in the slowest memory
+// tier that has it. Leases beyond the budget end early, as of HoldOfLocked.
 func (l *Leases) KeepLocked(b *Block) {
 	for _, n := range b.Names() {
 		l.state.Mu.Names.HoldLeases(n, l.budget())
@@ -65,7 +71,7 @@ func (l *Leases) RenewLocked(n *names.Name, owner string, d time.Duration) {
 	l.state.Mu.AssertHeld()
 	made := l.state.Mu.Names.Lease(n, owner, l.state.Now().Add(d))
 	l.state.ApplyLocked()
-	if made != nil && !l.state.ColdUpLocked() {
+	if made != nil && !l.fallsLocked(BlockOf(n)) {
 		l.state.Mu.Names.HoldLease(made, l.budget())
 		l.state.ApplyLocked()
 	}

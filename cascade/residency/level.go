@@ -15,7 +15,7 @@ import (
 	"cascadekv/tiers"
 )
 
-// maxMemory bounds the memory tiers of a store: HBM or its stand-in, and shm.
+// maxMemory bounds the memory tiers of a store: HBM or its stand-in, shm, and one that is deep.
 const maxMemory = names.Levels
 
 // maxLevels bounds the ladder: memory, and one level in files.
@@ -28,8 +28,8 @@ const maxLevels = maxMemory + 1
 // was full once. Blocks that lie in other ranks' files are not among them: those
 // ranks decide.
 //
-// A block is held there while it is also in memory, so that memory never loses
-// the copy below it; while a name below one of its own has a block, wherever
+// A block is held there while it is also in memory down to Ladder.Host, so that this never
+// loses the copy below it; while a name below one of its own has a block, wherever
 // that is, so that no chain gets a hole; while it is leased; and while it is
 // read.
 type Level struct {
@@ -42,6 +42,10 @@ type Level struct {
 	Speed  *estimate.Speed // of loads from it
 	junk   []block.ID      // dropped while they were pinned
 
+	// Of Ladder.Deep:
+	NoReads, NoWrites Pause
+	TooLarge          int64 // the least block that was refused as too large; 0: none was
+
 	// Of files:
 	Bytes   int64 // of the blocks that the policy ranks
 	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
@@ -51,8 +55,9 @@ type Level struct {
 
 	Reads, Writes Flow // the budgets of what requests and upkeep move
 
-	spills atomic.Bool    // see Spilled
-	recent policy.Recency // of blocks that nothing is known of but that they left memory
+	wanted map[block.ID]struct{} // see WantedLocked
+	spills atomic.Bool           // see Spilled
+	recent policy.Recency        // of blocks that nothing is known of but that they left memory
 }
 
 // Order is in which order a tier gives its blocks up.
@@ -132,8 +137,7 @@ func (m *Level) AdmitsLocked(b *Block) bool {
 // EnterLocked records that b's bytes are in memory tier m.
 func (s *State) EnterLocked(b *Block, m *Level) {
 	s.Mu.AssertHeld()
-	s.Mu.stays++
-	b.At[m.Index] = place{Node: m.insert(s.Clock(), s.MetaLocked(b), b), stay: s.Mu.stays}
+	b.At[m.Index].Node = m.insert(s.Clock(), s.MetaLocked(b), b)
 	s.Mu.Names.Enter(&b.Block, m.Index)
 	s.ApplyLocked()
 	s.Leases.HoldLocked(b)
@@ -145,7 +149,7 @@ func (s *State) LeaveLocked(b *Block, m *Level, evicted bool) {
 	node := b.At[m.Index].Node
 	s.Mu.Names.Leave(&b.Block, m.Index)
 	s.ApplyLocked()
-	b.At[m.Index] = place{}
+	b.At[m.Index].stay++
 	m.remove(node, evicted)
 }
 
@@ -222,9 +226,17 @@ func (s *State) corruptLocked(b *Block, m *Level) {
 		return
 	}
 	s.Count.Stats.Corrupt++
+	GoneLocked(s, b, m, losslog.Damaged)
+}
+
+// GoneLocked withdraws b from memory tier m, which has lost its bytes for that reason.
+func GoneLocked(s *State, b *Block, m *Level, why losslog.Reason) {
+	if !b.In(m.Index) {
+		return
+	}
 	s.DropLocked(b, m, false)
 	if !b.Cold && !b.InAny() {
-		s.Count.LostLocked(losslog.Damaged, m, b.Names()...)
+		s.Count.LostLocked(why, m, b.Names()...)
 		s.VanishLocked(b)
 	}
 }

@@ -37,6 +37,7 @@ type lookup struct {
 	bytes  int
 	keys   []string // head first, "" for one of which the fingerprint alone is known; nil once it was passed
 	prints []uint64 // fingerprints, in parallel
+	hint   Hint     // of what the request declares
 	at     time.Time
 }
 
@@ -53,15 +54,15 @@ func keyBytes(keys []string) (n int) {
 	return n
 }
 
-// LookedUp records that the keys of one chain, head first, were looked up, and which of them were
-// found, by their places. The keys are kept, and must not be changed; of a long chain the first
+// LookedUp records that the keys of one chain, head first, were looked up, what was declared of it, and which
+// of them were found, by their places. The keys are kept, and must not be changed; of a long chain the first
 // LookStep are those of a request.
-func (q *Requests) LookedUp(ns string, keys []string, found func(i int) bool) {
+func (q *Requests) LookedUp(ns string, keys []string, h Hint, found func(i int) bool) {
 	prints, now := block.Fingerprints(ns, keys...), q.state.Now()
 	q.NoteMissing(now, ns, prints, found)
 	q.state.Mu.Lock()
 	defer q.state.Mu.Unlock()
-	q.AddLookupLocked(now, keys, prints)
+	q.AddLookupLocked(now, keys, prints, h)
 }
 
 // IsRequest reports whether a look-up of each of some keys, so many of which are missing, says more
@@ -70,10 +71,10 @@ func IsRequest(keys, missing int) bool { return keys > 1 && missing > 0 }
 
 // AddLookupLocked records a look-up of some time ago: keys and, in parallel, their fingerprints, which
 // may be all that is known of a key, "", that was not found. Both are kept.
-func (q *Requests) AddLookupLocked(at time.Time, keys []string, prints []uint64) {
+func (q *Requests) AddLookupLocked(at time.Time, keys []string, prints []uint64, h Hint) {
 	q.state.Mu.AssertHeld()
 	n := min(len(keys), LookStep)
-	q.lookups.add(lookup{bytes: keyBytes(keys), keys: keys[:n], prints: prints[:n], at: at}) // bytes of all: they may be parts of one text
+	q.lookups.add(lookup{bytes: keyBytes(keys), keys: keys[:n], prints: prints[:n], hint: h, at: at}) // bytes of all: they may be parts of one text
 }
 
 // NoteMissing has it learned how long it takes until what was not found of some keys, by their
@@ -180,7 +181,7 @@ func (q *Requests) LookedPrintLocked(ns string, print uint64, left *int) bool {
 				q.AddMissLocked(prints[i])
 			}
 		}
-		q.PassLocked(true)
+		q.passLocked(one.hint, true)
 		q.chains, q.gathered = q.gathered, q.chains
 	}
 	return true

@@ -45,9 +45,9 @@ func TestALookUpIsARequest(t *testing.T) {
 	r.Put(parttest.Name("a"), parttest.Data(1, 100))
 	r.Put(parttest.Name("b", "a"), parttest.Data(2, 100))
 	chain := []string{"a", "b", "c", "d"}
-	r.Requests.LookedUp("ns", chain, nowhere)
-	r.Requests.LookedUp("ns", chain, nowhere)
-	r.Requests.LookedUp("ns", []string{"x"}, nowhere)
+	r.Requests.LookedUp("ns", chain, residency.Hint{}, nowhere)
+	r.Requests.LookedUp("ns", chain, residency.Hint{}, nowhere)
+	r.Requests.LookedUp("ns", []string{"x"}, residency.Hint{}, nowhere)
 	if len(got.requests) != 0 {
 		t.Fatalf("look-ups are requests: %v", got.requests)
 	}
@@ -82,7 +82,7 @@ func TestALookUpIsARequest(t *testing.T) {
 // A get long after a look-up is a request of its own.
 func TestLookUpsEnd(t *testing.T) {
 	r, got, pass := watched(t)
-	r.Requests.LookedUp("ns", []string{"a", "b"}, nowhere)
+	r.Requests.LookedUp("ns", []string{"a", "b"}, residency.Hint{}, nowhere)
 	pass(2 * time.Minute)
 	if use(r, "a") || use(r, "b") || len(got.requests) != 0 {
 		t.Error("a look-up of two minutes ago counts")
@@ -94,18 +94,18 @@ func TestLookUpsEnd(t *testing.T) {
 func TestLookUpsHaveABound(t *testing.T) {
 	r, got, _ := watched(t)
 	for i := range 5000 {
-		r.Requests.LookedUp("ns", []string{fmt.Sprint("short", i)}, nowhere)
+		r.Requests.LookedUp("ns", []string{fmt.Sprint("short", i)}, residency.Hint{}, nowhere)
 	}
 	if use(r, "short0") || !use(r, "short4999") || len(got.requests) != 1 {
 		t.Errorf("%d requests", len(got.requests))
 	}
 	for i := range 20 {
-		r.Requests.LookedUp("ns", []string{fmt.Sprint("head", i), strings.Repeat("x", 1<<20)}, nowhere)
+		r.Requests.LookedUp("ns", []string{fmt.Sprint("head", i), strings.Repeat("x", 1<<20)}, residency.Hint{}, nowhere)
 	}
 	if use(r, "head0") || !use(r, "head19") || !use(r, "head16") {
 		t.Error("the first of many long keys is there, or one of the last is not")
 	}
-	r.Requests.LookedUp("ns", []string{"huge", strings.Repeat("x", 16<<20)}, nowhere)
+	r.Requests.LookedUp("ns", []string{"huge", strings.Repeat("x", 16<<20)}, residency.Hint{}, nowhere)
 	if use(r, "huge") {
 		t.Error("a key above the bound is kept")
 	}
@@ -113,7 +113,7 @@ func TestLookUpsHaveABound(t *testing.T) {
 	for i := range long {
 		long[i] = fmt.Sprint("long", i)
 	}
-	r.Requests.LookedUp("ns", long, nowhere)
+	r.Requests.LookedUp("ns", long, residency.Hint{}, nowhere)
 	got.requests = nil
 	if !use(r, "long5") || use(r, long[len(long)-1]) || len(got.requests) != 1 || len(got.requests[0].Chain) != residency.LookStep {
 		t.Errorf("%d requests of a long chain", len(got.requests))
@@ -129,7 +129,7 @@ func TestLookUpsOfOneGetHaveABound(t *testing.T) {
 		for at := range chain {
 			chain[at] = fmt.Sprint(i, "-", at)
 		}
-		r.Requests.LookedUp("ns", chain, nowhere)
+		r.Requests.LookedUp("ns", chain, residency.Hint{}, nowhere)
 	}
 	r.Mu.Lock()
 	left := residency.LookStep
@@ -152,7 +152,7 @@ func TestLongNamespacesAreNotKept(t *testing.T) {
 	spaces := r.Mu.Names.SpaceCount()
 	r.Mu.Unlock()
 	r.Count.Lookups(ns, 2, 0)
-	r.Requests.LookedUp(ns, []string{"a", "b"}, nowhere)
+	r.Requests.LookedUp(ns, []string{"a", "b"}, residency.Hint{}, nowhere)
 	r.Mu.Lock()
 	defer r.Mu.Unlock()
 	if r.Mu.Names.SpaceCount() != spaces {

@@ -36,7 +36,7 @@ func (p *Prefetched) Pays() bool { return p.Odds.Of(p.state.Age(p.state.Now())) 
 // RoomLocked reports whether another block may be brought from this rank's files.
 func (p *Prefetched) RoomLocked() bool {
 	p.state.Mu.AssertHeld()
-	memory, _ := p.state.LastRoom()
+	memory, _ := p.state.Host().Occupancy()
 	return len(p.until) < prefetchBlocks && p.bytes < min(prefetchBytes, memory/prefetchShare)
 }
 

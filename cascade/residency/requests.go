@@ -2,6 +2,7 @@ package residency
 
 import (
 	"math"
+	"time"
 
 	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/inference"
@@ -26,6 +27,13 @@ type Requests struct {
 
 	Prefills   estimate.Prefills // how fast engines compute what was missing; not guarded
 	Prefetched Prefetched        // what was brought here because it was looked up
+}
+
+// Hint is what a client declares of how a chain will be used. Nothing needs it, and a wrong one costs little.
+type Hint struct {
+	Shared int           // leading keys of a prompt that many conversations share
+	Due    time.Duration // until the chain is asked for next; 0: not known
+	Soon   bool          // it is asked for at once: Due does not count
 }
 
 // AddLocked adds b to the request that PassLocked ends.
@@ -62,16 +70,17 @@ func (q *Requests) AddMissLocked(print uint64) {
 
 // PassLocked passes the request to the policies: asked reports whether its blocks
 // were asked for, and not stored.
-func (q *Requests) PassLocked(asked bool) {
-	q.passLocked(policy.Request{}, asked)
-}
+func (q *Requests) PassLocked(asked bool) { q.passLocked(Hint{}, asked) }
 
-// HintLocked passes the policies what is declared of the blocks: of r, the hints count.
-func (q *Requests) HintLocked(r policy.Request) { q.passLocked(r, false) }
+// HintLocked passes the policies what is declared of the blocks.
+func (q *Requests) HintLocked(h Hint) { q.passLocked(h, false) }
 
-func (q *Requests) passLocked(r policy.Request, asked bool) {
+func (q *Requests) passLocked(h Hint, asked bool) {
 	q.state.Mu.AssertHeld()
-	r.Now = q.state.Clock()
+	r := policy.Request{Now: q.state.Clock(), Shared: h.Shared, Due: h.Due}
+	if h.Soon {
+		r.Due = 1
+	}
 	for i, chain := range q.chains {
 		if len(chain) > 0 {
 			r.Chain = chain
@@ -108,14 +117,14 @@ func (q *Requests) Stored(stored ...*names.Name) {
 	}
 	q.state.Mu.Lock()
 	defer q.state.Mu.Unlock()
-	q.StoredLocked(stored...)
+	q.StoredLocked(Hint{}, stored...)
 }
 
 // StoredLocked passes the policies a request that stored a chain, or a piece of
-// one, head first. What comes before the piece is not touched, or each put would
+// one, head first, and what it declares of it. What comes before the piece is not touched, or each put would
 // cost as much as its chain is long: those blocks can not leave before the new
 // ones, and are the next to leave after them.
-func (q *Requests) StoredLocked(stored ...*names.Name) {
+func (q *Requests) StoredLocked(h Hint, stored ...*names.Name) {
 	for _, n := range stored {
 		if n.Block() != nil {
 			if q.Prefills.Awaits() {
@@ -125,7 +134,7 @@ func (q *Requests) StoredLocked(stored ...*names.Name) {
 			promptLocked(n)
 		}
 	}
-	q.PassLocked(false)
+	q.passLocked(h, false)
 }
 
 // promptLocked counts what comes before a block of a prompt as part of that prompt, whoever

@@ -9,8 +9,8 @@ func (m *Level) BeganLoad(bytes int64) (ended func(loaded bool)) {
 	return func(loaded bool) { m.Speed.End(m.state.Age(m.state.Now()), l, loaded) }
 }
 
-// Memory is the level that a view's bytes count as copied from: private memory is like the last one.
-func (v *View) Memory() *Level { return v.from.state.Last() }
+// Memory is the level that a view's bytes count as copied from: private memory is like the host one.
+func (v *View) Memory() *Level { return v.from.state.Host() }
 
 // LoadStats are what a tier's loads are expected to take; see package estimate.
 type LoadStats struct {

@@ -22,7 +22,7 @@ import (
 
 // Options configure a store. The zero value of every field but Memory is useful.
 type Options struct {
-	Memory []tiers.Memory // fastest first, one or two
+	Memory []tiers.Memory // fastest first, one to three, of which one at most lies below Ladder.Host
 	Cold   tiers.Files    // nil: victims of the last memory tier are dropped
 	Policy string         // of each memory tier, one of policy.Names; "": the first
 	IDBits int            // block.Bits128 (default) or block.Bits256
@@ -76,9 +76,8 @@ type Logs struct {
 // Mu is held for map and list operations only. Counters, the request that is being
 // gathered and the order of the cold tier are guarded by it too.
 type State struct {
-	Options                        // with their defaults; of Limits see below
-	Levels  []*Level               // the ladder, fastest first: memory, then files
-	Mem     []*Level               // those in memory
+	Options // with their defaults; of Limits see below
+	Ladder
 	Cold    *Level                 // the one in files, nil: none
 	Remote  *Level                 // other ranks' memory, asked between these two; it has no tier here
 	Limits  atomic.Pointer[Limits] // as they are now
@@ -93,7 +92,6 @@ type State struct {
 
 		Names    *names.Graph
 		Blocks   map[BlockID]*Block
-		stays    uint64
 		NextProv uint64
 
 		Waiters Waiters // for room
@@ -106,6 +104,7 @@ type State struct {
 
 	Pending     PendingQueue
 	CleanerWake chan struct{} // has the cleaner look
+	DemoterWake chan struct{} // has who demotes to the deep level look
 }
 
 // Watcher is called when a change of the state concerns the parts above, with
@@ -142,14 +141,18 @@ func New(o Options, w Watcher) (*State, error) {
 	if len(o.Memory) == 0 || len(o.Memory) > maxMemory {
 		return nil, fmt.Errorf("cascade: %d memory tiers, want 1 to %d", len(o.Memory), maxMemory)
 	}
+	host := hostOf(o.Memory)
+	if host+2 < len(o.Memory) {
+		return nil, fmt.Errorf("cascade: %d memory tiers lie below %s, the last one that the process addresses, want 1 at most", len(o.Memory)-host-1, o.Memory[host].Name())
+	}
 	s := &State{
-		Options: o, Watch: w, Logs: Logs{events.New(events.Limits[events.Event]{Kept: eventsKept}, o.FirstEvent), traffic.NewLog(o.FirstEvent)},
-		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1),
+		Options: o, Ladder: Ladder{host: host}, Watch: w, Logs: Logs{events.New(events.Limits[events.Event]{Kept: eventsKept}, o.FirstEvent), traffic.NewLog(o.FirstEvent)},
+		Pending: PendingQueue{Wake: make(chan struct{}, 1)}, CleanerWake: make(chan struct{}, 1), DemoterWake: make(chan struct{}, 1),
 	}
 	s.Count.state, s.Requests.state, s.Leases.state, s.Requests.Prefetched.state = s, s, s, s
 	s.Count.lost = losslog.New(lostBytes)
 	s.Mu.SetRank(locks.State)
-	s.Mu.Names, s.Mu.Blocks = names.New(len(o.Memory)-1), map[BlockID]*Block{}
+	s.Mu.Names, s.Mu.Blocks = names.New(host), map[BlockID]*Block{}
 	s.Mu.Waiters.changed = make(chan struct{})
 	if s.IDBits != block.Bits256 {
 		s.IDBits = block.Bits128
@@ -176,7 +179,11 @@ func New(o Options, w Watcher) (*State, error) {
 func (s *State) addLevels(o Options) error {
 	name := cmp.Or(o.Policy, policy.Prefix)
 	for i, t := range o.Memory {
-		capacity := t.Usage().Capacity
+		u := t.Usage()
+		capacity := u.Capacity
+		if i > s.host { // a disk is made ready while it is used
+			capacity += u.Missing
+		}
 		if i == 0 && o.Capacity > 0 {
 			capacity = min(capacity, o.Capacity)
 		}
@@ -205,20 +212,25 @@ func (s *State) addLevels(o Options) error {
 // too, after a while.
 var (
 	assumedMemory = estimate.Line{Latency: 10 * time.Microsecond, PerByte: .2}
+	assumedDeep   = estimate.Line{Latency: 200 * time.Microsecond, PerByte: .4}
 	assumedRemote = estimate.Line{Latency: 200 * time.Microsecond, PerByte: .5}
 	assumedFiles  = estimate.Line{Latency: time.Millisecond, PerByte: 1}
 )
 
 func assumedOf(m *Level) estimate.Line {
-	if m.Files != nil {
+	switch {
+	case m.Files != nil:
 		return assumedFiles
+	case m.Index > m.state.host:
+		return assumedDeep
 	}
 	return assumedMemory
 }
 
 // addLevel adds a level below the others, without a policy if that has no name.
 func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
-	m.state, m.Index, m.Stats.Name, m.Speed = s, len(s.Levels), name, estimate.NewSpeed(assumedOf(m))
+	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
+	m.Speed = estimate.NewSpeed(assumedOf(m))
 	s.Levels = append(s.Levels, m)
 	if policy == "" {
 		return nil
@@ -276,7 +288,8 @@ type Limits struct {
 	FetchDeadline time.Duration // default 3 s: redis-py gives up after 5 s
 
 	// CleanAbove is the share of the last memory tier above which cold dirty
-	// blocks are written to the cold tier ahead of need. Default 0.75.
+	// blocks are written to the cold tier ahead of need, and of Ladder.Host above which
+	// its coldest blocks are copied to the memory tier below. Default 0.75.
 	CleanAbove float64
 
 	// StoreThreshold is how many requests a block must have been part of, its put among
@@ -295,7 +308,7 @@ type Limits struct {
 	// would wait for long is a miss.
 	WriteRate, ReadRate int64
 
-	// LeaseShare bounds the share of the last memory tier that leases may
+	// LeaseShare bounds the bytes, as a share of Ladder.Host, that leases may
 	// keep from eviction; above it the lease that ends first gives way.
 	// Default 0.5.
 	LeaseShare float64
@@ -327,9 +340,6 @@ func (l Limits) WithDefaults() Limits {
 	}
 	return l
 }
-
-// Last is the slowest memory tier, the one the cold tier lies under.
-func (s *State) Last() *Level { return s.Mem[len(s.Mem)-1] }
 
 // ProvisionalLocked returns an id for a block that is not hashed yet.
 func (s *State) ProvisionalLocked() BlockID {

@@ -12,6 +12,7 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/parttest"
+	"cascadekv/internal/testing/testdevice"
 	"cascadekv/tiers"
 )
 
@@ -25,9 +26,9 @@ func next(r *parttest.Rank, m *residency.Level) string {
 	return ""
 }
 
-// A state has one or two memory tiers.
+// A state has one to three memory tiers, of which one may lie below those that the process addresses.
 func TestNewBoundsTheMemoryTiers(t *testing.T) {
-	for n, want := range []bool{false, true, true, false} {
+	for n, want := range []bool{false, true, true, true, false} {
 		o := residency.Options{}
 		for range n {
 			o.Memory = append(o.Memory, parttest.Host(t))
@@ -35,6 +36,38 @@ func TestNewBoundsTheMemoryTiers(t *testing.T) {
 		if _, err := residency.New(o, &parttest.Watcher{}); (err == nil) != want {
 			t.Errorf("%d memory tiers: %v", n, err)
 		}
+	}
+	o := residency.Options{Memory: []tiers.Memory{parttest.Host(t), testdevice.New(1), testdevice.New(1)}}
+	if _, err := residency.New(o, &parttest.Watcher{}); err == nil {
+		t.Error("two tiers below the host level are taken")
+	}
+}
+
+// TestTheHostLevel is the slowest that the process addresses, whatever lies above and below it.
+func TestTheHostLevel(t *testing.T) {
+	host, device := func() tiers.Memory { return parttest.Host(t) }, func() tiers.Memory { return testdevice.New(1 << 20) }
+	for name, tc := range map[string]struct {
+		memory []tiers.Memory
+		host   int
+		deep   bool
+	}{
+		"one":          {[]tiers.Memory{host()}, 0, false},
+		"two":          {[]tiers.Memory{host(), host()}, 1, false},
+		"below":        {[]tiers.Memory{host(), device()}, 0, true},
+		"two, below":   {[]tiers.Memory{host(), host(), device()}, 1, true},
+		"above":        {[]tiers.Memory{device(), host()}, 1, false},
+		"above, below": {[]tiers.Memory{device(), host(), device()}, 1, true},
+		"hidden":       {[]tiers.Memory{device()}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := residency.New(residency.Options{Memory: tc.memory}, &parttest.Watcher{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Host().Index != tc.host || (s.Deep() != nil) != tc.deep || len(s.Near()) != tc.host+1 || s.Last().Index != len(tc.memory)-1 {
+				t.Errorf("host %d, deep %v, near %d, last %d", s.Host().Index, s.Deep(), len(s.Near()), s.Last().Index)
+			}
+		})
 	}
 }
 

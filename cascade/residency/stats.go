@@ -74,7 +74,7 @@ type TierStats struct {
 	Load     LoadStats    `json:"load"`
 	Budget   *BudgetStats `json:"budget,omitempty"` // of files
 
-	tiers.Stats // of files
+	tiers.Stats // of files, and of memory below the host's
 }
 
 // BudgetStats is what may be read from files and written to them. A limit of 0 is none.

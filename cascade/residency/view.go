@@ -20,7 +20,7 @@ type View struct {
 	slot  tiers.Slot // the private bytes are in the arena; nil otherwise
 	block *Block
 	level *Level // nil when the bytes are private
-	stay  uint64 // the residence that is held
+	stay  uint32 // the residence that is held
 	id    BlockID
 	from  *Level // that served the hit
 	done  bool
@@ -138,6 +138,9 @@ func (s *State) PrivateViewLocked(b *Block, id BlockID, servedBy *Level, bytes [
 	s.Activity.Begin()
 	return &View{state: s, bytes: bytes, free: free, slot: slot, block: b, id: id, from: servedBy}
 }
+
+// Pin is the hold on the block in the tier that it lies in; nil of private bytes.
+func (v *View) Pin() tiers.Pin { return v.pin }
 
 // Block is the block's record.
 func (v *View) Block() *Block { return v.block }

@@ -179,7 +179,7 @@ func (ix *Index) newTable(number uint64, room int) (*Table, error) {
 	return x, err
 }
 
-// loadsOf returns how long loads from each level take: all is copied from the last memory tier in the end, which
+// loadsOf returns how long loads from each level take: all is copied from the host level in the end, which
 // the first one stands for.
 func loadsOf(s *residency.State) []shmindex.Load {
 	loads := make([]shmindex.Load, len(s.Levels))
@@ -187,8 +187,11 @@ func loadsOf(s *residency.State) []shmindex.Load {
 		l := m.Line()
 		return shmindex.Load{Latency: l.Latency, PerByte: l.PerByte}
 	}
-	if loads[0] = of(s.Last()); s.Cold != nil {
+	if loads[0] = of(s.Host()); s.Cold != nil {
 		loads[s.Cold.Index] = of(s.Cold)
+	}
+	if d := s.Deep(); d != nil {
+		loads[d.Index] = of(d)
 	}
 	return loads
 }

@@ -71,7 +71,7 @@ func (ix *Index) notedLocked(t *Touches, ns string, n *shmindex.Note, left *int)
 		ix.missedLocked(l, left)
 	case n.Kind == shmindex.Probed || residency.IsRequest(len(l.keys), missing):
 		requests.NoteMissing(l.at, ns, l.prints, func(i int) bool { return l.found[i] })
-		requests.AddLookupLocked(l.at, l.keys, l.prints)
+		requests.AddLookupLocked(l.at, l.keys, l.prints, residency.Hint{})
 	}
 	ix.recordLocked(t, n.Kind, l)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -63,7 +64,10 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 // untilBudget returns when there is a budget for writes that are due, nil if none are, or there is.
 func (w *Writer) untilBudget() <-chan time.Time {
 	wait := w.state.Cold.Writes.Wait()
-	if wait == 0 || !w.state.Crowded() {
+	w.state.Mu.Lock()
+	crowded := residency.CrowdedLocked(w.state)
+	w.state.Mu.Unlock()
+	if wait == 0 || !crowded {
 		return nil
 	}
 	return time.After(min(wait, residency.ColdRetry)) // the limit may be another by then
@@ -179,12 +183,12 @@ func (w *Writer) endWritingLocked(views []*residency.View) {
 }
 
 // dirtyVictims pins the dirty blocks that the memory tiers' policies would
-// give up next, if the last tier is crowded or somebody waits. While pinned
+// give up next, if the lowest tier is crowded or somebody waits. While pinned
 // they are no victims, so asking again yields the next.
 func (w *Writer) dirtyVictims() []*residency.View {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	if !w.state.ColdUpLocked() || residency.MayWriteLocked(w.state) <= 0 || !w.state.Mu.Writes.CleanRequested && !w.state.Crowded() {
+	if !w.state.ColdUpLocked() || residency.MayWriteLocked(w.state) <= 0 || !w.state.Mu.Writes.CleanRequested && !residency.CrowdedLocked(w.state) {
 		return nil
 	}
 	w.state.Mu.Writes.CleanRequested = false
@@ -192,7 +196,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 	for _, m := range w.state.Mem {
 		picked, clean := w.pickDirtyLocked(m)
 		views = append(views, picked...)
-		if m == w.state.Last() {
+		if m == w.state.LowestLocked() {
 			w.state.Mu.Writes.Batch.Clean = clean
 		}
 	}
@@ -202,8 +206,8 @@ func (w *Writer) dirtyVictims() []*residency.View {
 
 // pickDirtyLocked pins m's next dirty victims, each with the dirty part of the
 // chain above it: that leaves next, and lies beside it on disk. It counts the
-// clean victims that come before the first dirty one. In a tier above the last
-// only blocks that are demoted to the cold tier are picked.
+// clean victims that come before the first dirty one. Only blocks that go to the cold
+// tier from there are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
 	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare, residency.MayWriteLocked(w.state))}
 	var skipped []*residency.Block
@@ -259,7 +263,7 @@ func (p *picker) wantsLocked(b *residency.Block) bool {
 	if b.HasLowerCopy() || b.Writing || !b.In(p.mem.Index) || p.store.waitsLocked(b) {
 		return false
 	}
-	return p.mem == p.store.state.Last() || p.mem.Policy.Demotion(p.store.state.MetaLocked(b)) == policy.ToCold
+	return p.store.evict.ToFilesLocked(b, p.mem)
 }
 
 // addChainLocked picks b and its dirty ancestors; false when b can not be pinned.
@@ -276,9 +280,13 @@ func (p *picker) addChainLocked(b *residency.Block) bool {
 }
 
 func (p *picker) addLocked(b *residency.Block) bool {
-	v, err := p.store.state.PinInLocked(b, p.mem, p.mem)
+	m := p.mem
+	if host := p.store.state.Host(); m.Index > host.Index && b.In(host.Index) {
+		m = host // where its bytes need not be read first
+	}
+	v, err := p.store.state.PinInLocked(b, m, m)
 	if err != nil {
-		p.store.state.NoteLocked(p.mem, err)
+		p.store.state.NoteLocked(m, err)
 		return false
 	}
 	b.Writing = true
@@ -291,10 +299,11 @@ func (p *picker) addLocked(b *residency.Block) bool {
 // marks them clean and releases the views. It returns how many it wrote. The
 // caller holds the token to write.
 func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (written int, err error) {
+	var put error
 	defer func() {
 		// A write to a hung file system can outlast its deadline; the bytes
 		// stay where they are until it is over.
-		residency.AfterIO(err, func() {
+		residency.AfterIO(put, func() {
 			for _, v := range views {
 				v.Release()
 			}
@@ -303,9 +312,9 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	for _, v := range views {
 		w.FinalizeID(v)
 	}
-	items, owners := w.coldItems(ctx, views)
+	items, owners, unread := w.coldItems(ctx, views)
 	if len(items) > 0 {
-		err = w.state.Cold.Files.Put(ctx, items...)
+		put = w.state.Cold.Files.Put(ctx, items...)
 		w.noteReadOnly()
 	}
 	w.state.Mu.Lock()
@@ -313,13 +322,13 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	defer w.state.WakeWaitersLocked()
 	defer w.endWritingLocked(views)
 	switch {
-	case errors.Is(err, tiers.ErrExists):
+	case errors.Is(put, tiers.ErrExists):
 		// Somebody's record of these bytes is there already: take them one by one.
-		return w.writeEachLocked(ctx, items, owners), nil
-	case err != nil:
+		return w.writeEachLocked(ctx, items, owners), unread
+	case put != nil:
 		w.state.Mu.Writes.ColdDown = w.state.Now().Add(residency.ColdRetry)
-		w.state.NoteColdLocked(err)
-		return 0, err
+		w.state.NoteColdLocked(put)
+		return 0, put
 	}
 	if len(items) > 0 {
 		w.space.AcceptedLocked()
@@ -327,15 +336,22 @@ func (w *Writer) writeCold(ctx context.Context, views []*residency.View) (writte
 	for i, b := range owners {
 		w.nowColdLocked(b, items[i].Names)
 	}
-	return len(items), nil
+	return len(items), unread
 }
 
-// coldItems describes the blocks that are still worth writing.
-func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block) {
+// errUnread: a block can not be read now where it lies, and so can not be written.
+var errUnread = errors.New("blocks can not be read in memory that the process can not address: they are not written")
+
+// coldItems describes the blocks that are still worth writing. unread matches errUnread where some could not be read.
+func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block, unread error) {
 	w.sortByPut(views)
 	bad := make([]error, len(views))
+	within, cancel := w.state.UntilFetched(ctx)
+	defer cancel()
 	for i, v := range views {
-		bad[i] = v.Sound(ctx)
+		if bad[i] = v.Sound(within); bad[i] != nil && !errors.Is(bad[i], tiers.ErrCorrupt) {
+			unread = fmt.Errorf("%w: %w", errUnread, bad[i])
+		}
 	}
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
@@ -350,7 +366,7 @@ func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items 
 		items = append(items, tiers.Item{Info: b.Info, Names: b.Records(), Data: v.Bytes()})
 		owners = append(owners, b)
 	}
-	return items, owners
+	return items, owners, unread
 }
 
 // sortByPut orders views as their blocks were put, so that a chain lies in one

@@ -18,7 +18,7 @@ func (w *Writer) FinalizePending(ctx context.Context) error {
 			return err
 		}
 		w.state.Mu.Lock()
-		v := w.state.PinFastestLocked(b)
+		v := w.state.PinNearLocked(b) // what is deep has its id
 		w.state.Mu.Unlock()
 		if v != nil {
 			w.FinalizeID(v.Background())
@@ -60,8 +60,8 @@ func (w *Writer) Drain(ctx context.Context) (written int, err error) {
 	for gone, left := 0, 0; gone < drainRounds && left < leftRounds; {
 		n, err := w.writeAll(ctx, w.dirtyBlocks())
 		written += n
-		if err == nil {
-			err = w.SyncInTurn(ctx)
+		if err == nil || errors.Is(err, errUnread) {
+			err = cmp.Or(w.SyncInTurn(ctx), err)
 		}
 		if err == nil {
 			own, copies, err = w.findGoneInTurn(ctx)
@@ -107,10 +107,17 @@ const (
 	drainPoll = 20 * time.Millisecond
 )
 
+// mostUnread is how many batches of a drain may have blocks that can not be read: after that those that lie in the
+// deep level alone are left there.
+const mostUnread = 4
+
 // writeAll has blocks that are dirty written to the cold tier, by this rank or another,
-// and returns how many this rank wrote. What others write it waits for last.
+// and returns how many this rank wrote. What others write it waits for last. Where the error
+// matches errUnread all others were written.
 func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (written int, err error) {
 	var later []*residency.Block
+	var unread error
+	unreadBatches := 0
 	progress := w.state.Now()
 	for len(dirty)+len(later) > 0 {
 		if len(dirty) == 0 {
@@ -121,7 +128,7 @@ func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (writte
 			}
 			dirty, later = later, nil
 		}
-		views, busy, rest := w.pinDirty(dirty)
+		views, busy, rest := w.pinDirty(dirty, unreadBatches >= mostUnread)
 		later, dirty = append(later, busy...), rest
 		if len(views) == 0 {
 			continue
@@ -133,14 +140,16 @@ func (w *Writer) writeAll(ctx context.Context, dirty []*residency.Block) (writte
 		if len(ours) > 0 {
 			n, err = w.writeInTurn(ctx, ours)
 		}
-		if written += n; err != nil {
+		if written += n; errors.Is(err, errUnread) {
+			unread, unreadBatches = err, unreadBatches+1
+		} else if err != nil {
 			return written, err
 		}
 		if relied > 0 || n > 0 && patient { // what is written for want of progress is none of the others
 			progress = w.state.Now()
 		}
 	}
-	return written, nil
+	return written, unread
 }
 
 var errDrain = errors.New("cascade: drain is incomplete: what the cold tier refused stays in memory only")
@@ -170,15 +179,16 @@ func (w *Writer) dirtyBlocks() []*residency.Block {
 }
 
 // pinDirty pins the first batch of blocks that are still dirty and returns those among
-// them that the cleaner, or another drain, is about to write, and the rest.
-func (w *Writer) pinDirty(dirty []*residency.Block) (views []*residency.View, busy, rest []*residency.Block) {
+// them that the cleaner, or another drain, is about to write, and the rest. near: those that lie in the deep level
+// alone are passed over.
+func (w *Writer) pinDirty(dirty []*residency.Block, near bool) (views []*residency.View, busy, rest []*residency.Block) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	var bytes int64
 	for len(dirty) > 0 && len(views) < cleanBlocks && bytes < cleanBytes {
 		b := dirty[0]
 		dirty = dirty[1:]
-		if !b.CountedDirty {
+		if !b.CountedDirty || near && !w.state.InNear(b) {
 			continue
 		}
 		if b.Writing { // whether it will have been written is not known yet

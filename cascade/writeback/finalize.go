@@ -108,7 +108,7 @@ func (w *Writer) pinPending(b *residency.Block) *residency.View {
 	if !b.CountedPending {
 		return nil
 	}
-	if v := w.state.PinFastestLocked(b); v != nil {
+	if v := w.state.PinNearLocked(b); v != nil {
 		return v.Background()
 	}
 	return nil

@@ -27,28 +27,20 @@ func main() {
 
 // run executes one command line and returns its exit status.
 func (a *app) run(ctx context.Context, args []string) int {
-	root := a.root()
-	root.SetArgs(args)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
-	return cli.Status(a.err, root.ExecuteContext(ctx))
+	return cli.Run(ctx, a.root(), args, a.out, a.err)
 }
 
 func (a *app) root() *cobra.Command {
-	c := &cobra.Command{Use: "cascade-bench", Short: "Measure this machine against its own yardsticks", Args: cobra.NoArgs,
-		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "cascade bench"},
-		SilenceErrors: true, SilenceUsage: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c := cli.Root("cascade-bench", "Measure this machine against its own yardsticks", &a.json)
+	c.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "cascade bench"}
 	flags := c.PersistentFlags()
-	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
 	for _, name := range []string{"config", "socket", "timeout"} { // flags of cascade, which mean nothing here
 		flags.String(name, "", "")
 		_ = flags.MarkHidden(name) // fails for unknown flags only
 	}
-	c.SetFlagErrorFunc(cli.FlagError)
 	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
 	c.SetHelpCommand(&cobra.Command{Hidden: true})
-	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand())
+	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.networkCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand(), a.slackCommand(), a.scatterCommand(), a.gioCommand(), a.gioDeviceCommand())
 	return c
 }
 

@@ -37,6 +37,11 @@ func TestUsage(t *testing.T) {
 		"no such flag":      {[]string{"put", "--high"}, cli.Usage, "see cascade bench put --help"},
 		"remote nothing":    {[]string{"remote", "--blocks", "0"}, cli.Usage, "cascade: bench remote: --blocks"},
 		"stages of nothing": {[]string{"stages", "--warm", "0"}, cli.Usage, "cascade: bench stages: --requests"},
+		"a hit rate of 1":   {[]string{"slack", "--hits", "0.5,1"}, cli.Usage, "cascade: bench slack: a hit rate of 1"},
+		"no hit rate":       {[]string{"slack", "--hits", "0.5,x"}, cli.Usage, `cascade: bench slack: --hits "x"`},
+		"no disks":          {[]string{"slack", "--read", "0"}, cli.Usage, "cascade: bench slack: a rate of reads of 0"},
+		"gio nowhere":       {[]string{"gio"}, cli.Usage, "cascade: bench gio: name a directory"},
+		"gio of nothing":    {[]string{"gio", "--dir", "/", "--depth", "0"}, cli.Usage, "cascade: bench gio: --rounds"},
 		"an argument":       {[]string{"put", "x"}, cli.Usage, "cascade bench put does not take 1 arguments"},
 		"flags of cascade":  {[]string{"--socket", "/s", "--timeout", "1s", "--config", "f", "codec", "--rounds", "0"}, cli.Usage, "--rounds must be above 0"},
 	} {
@@ -100,6 +105,44 @@ func TestBenchTuner(t *testing.T) {
 	}
 	if got := benchCommand("tuner", "--requests", "-5"); got.status != cli.Failure || !strings.Contains(got.err, "-5 requests") {
 		t.Errorf("negative: %+v", got)
+	}
+}
+
+func TestBenchSlack(t *testing.T) {
+	args := []string{"slack", "--hits", "0.5,0.99", "--requests", "2"}
+	got := benchCommand(append(args, "--json")...)
+	var res map[string]any
+	if err := json.Unmarshal([]byte(got.out), &res); err != nil || got.status != cli.OK {
+		t.Fatalf("%v in %+v", err, got)
+	}
+	for _, field := range []string{"profile", "rows", "crossover", "io_bound_from", "bubble_share_max", "ttft_ratio_min", "io_gbps_ratio_min", "estimate_error", "cpu_us_per_layer"} {
+		if res[field] == nil {
+			t.Errorf("no field %q in %s", field, got.out)
+		}
+	}
+	if rows, ok := res["rows"].([]any); !ok || len(rows) != 2 {
+		t.Errorf("rows: %v", res["rows"])
+	}
+	if got := benchCommand(args...); got.status != cli.OK || !strings.Contains(got.out, "99 % (I/O-bound)") || !strings.Contains(got.out, "crossover, bubble above compute") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestBenchScatter is the example of Tutti §3.1.
+func TestBenchScatter(t *testing.T) {
+	got := benchCommand("scatter")
+	for _, want := range []string{"15728640", "983040", "3840MiB", "15MiB"} {
+		if got.status != cli.OK || !strings.Contains(got.out, want) {
+			t.Errorf("no %s: %+v", want, got)
+		}
+	}
+	var res scatterResult
+	got = benchCommand("scatter", "--pool", "1G", "--json")
+	if err := json.Unmarshal([]byte(got.out), &res); err != nil || res.TableBytes != 16384*16 || res.Lists != 16384 || res.PRPBytes != 64<<20 {
+		t.Errorf("%v in %+v", err, got)
+	}
+	if got = benchCommand("scatter", "--pool", "1"); got.status != cli.Usage || !strings.Contains(got.err, "--pool") {
+		t.Errorf("too small: %+v", got)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestDoctorVerb(t *testing.T) {
 // TestDoctorJudgesTheRanksConfiguration: not that which a rank would have that is started where the verb runs.
 func TestDoctorJudgesTheRanksConfiguration(t *testing.T) {
 	c := config.Default()
-	c.Lustre.Dir, c.Shm.Bytes = t.TempDir(), 64*units.MiB
+	c.Lustre.Dir, c.Lustre.SegmentBytes, c.Shm.Bytes = t.TempDir(), units.MiB, 64*units.MiB // a file system with little room will do
 	for name, tc := range map[string]struct {
 		texts map[string]string
 		want  []string

@@ -60,25 +60,14 @@ func verbs(name, short string, below ...*cobra.Command) *cobra.Command {
 }
 
 func (a *app) root() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "cascade",
-		Short: "Look at, feed and check ranks of the CASCADE cache",
-		Long: "Look at, feed and check ranks of the CASCADE cache.\n\n" +
-			"The rank is found as cascaded finds its own socket: " + config.Precedence + ".\n" +
-			"Exit status: 0 success, 1 failure, 2 usage or configuration, 3 not cached.",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cmd.Help()
-		},
-	}
+	root := cli.Root("cascade", "Look at, feed and check ranks of the CASCADE cache", &a.json)
+	root.Long = "Look at, feed and check ranks of the CASCADE cache.\n\n" +
+		"The rank is found as cascaded finds its own socket: " + config.Precedence + ".\n" +
+		"Exit status: 0 success, 1 failure, 2 usage or configuration, 3 not cached."
 	flags := root.PersistentFlags()
-	flags.BoolVar(&a.json, "json", false, "print JSON on standard output")
 	flags.StringVar(&a.file, "config", "", "configuration file, as for cascaded")
 	flags.StringVar(&a.socket, "socket", "", "unix socket of the rank, or its host:port (default: from the configuration)")
 	cli.DurationVar(flags, &a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
-	root.SetFlagErrorFunc(cli.FlagError)
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
 		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand())
 	root.AddCommand(a.campaignTool().Commands()...)

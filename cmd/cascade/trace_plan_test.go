@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/internal/cli"
 	"cascadekv/internal/plan"
+	"cascadekv/internal/testing/race"
 	"cascadekv/internal/testing/tracetest"
 	"cascadekv/internal/trace"
 )
@@ -90,7 +91,7 @@ func TestPlanAgreesWithTiers(t *testing.T) {
 	}
 	public := func(name string) func(*testing.T) string {
 		return func(t *testing.T) string {
-			if underRace { // then the cleaner falls behind the trace, and other blocks are clean
+			if race.On { // then the cleaner falls behind the trace, and other blocks are clean
 				t.Skip("the made ones do for the race detector")
 			}
 			return tracetest.Public(t, name)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -69,6 +70,7 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 		if p.Ends {
 			earlysignal.Enqueue(syscall.SIGTERM)
 		}
+		go followStep(os.Getppid())
 		status = run(context.Background(), s, p, rescues, earlysignal.Signals, stderr)
 	})
 	command.SetArgs(p.Args)
@@ -79,6 +81,22 @@ func realMain(args, env []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 	return status
+}
+
+// stepPoll is how often a rank looks whether its step is there.
+const stepPoll = time.Second
+
+// followStep has a rank that Slurm started end in good order when slurmstepd, which started it, is gone: no signal of
+// Slurm would reach it any more, and the end of the job would find it undrained.
+func followStep(parent int) {
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", parent))
+	if err != nil || strings.TrimSpace(string(name)) != "slurmstepd" {
+		return
+	}
+	for os.Getppid() == parent {
+		time.Sleep(stepPoll)
+	}
+	earlysignal.Enqueue(rank.StepLost) // not SIGTERM: a rank that drains would take it for an order to end without
 }
 
 // checkHandover prints what this program could take over, and returns the exit

@@ -17,6 +17,8 @@ import (
 	"cascadekv/internal/rank"
 	"cascadekv/internal/rank/program"
 	"cascadekv/slurm/job"
+	"cascadekv/slurm/notes"
+	"cascadekv/tiers/shm"
 )
 
 // openTimeout is how long an opening that was called off is waited for: it may wait
@@ -32,6 +34,7 @@ func run(ctx context.Context, s config.Sources, p program.Program, rescues bool,
 		return exitUsage
 	}
 	if rescues {
+		awaitRank(loaded, signals)
 		if _, err := os.Stat(loaded.Shm.Path); errors.Is(err, os.ErrNotExist) {
 			fmt.Fprintf(stderr, "cascaded: nothing is left at %s\n", loaded.Shm.Path)
 			return exitOK
@@ -52,10 +55,47 @@ func run(ctx context.Context, s config.Sources, p program.Program, rescues bool,
 	if p.State == nil { // what an earlier program had must be drained
 		o.OpenTimeout = openTimeout
 	}
+	defer noteSocket(loaded.Socket, log)()
 	if rank.Run(ctx, o) != nil {
 		return exitFailure
 	}
 	return exitOK
+}
+
+const (
+	// rankMargin is what a rank takes at its end besides its drain.
+	rankMargin = 20 * time.Second
+	// rankPoll is how often it is looked for.
+	rankPoll = 100 * time.Millisecond
+)
+
+// awaitRank waits until no rank has the arena that is to be rescued: that one drains is known to nobody but its step,
+// which Slurm may have lost. A rank that does not end keeps it, and a signal ends the wait.
+func awaitRank(c *config.Loaded, signals <-chan os.Signal) {
+	late := time.After(c.Deadline.Drain.Std() + rankMargin)
+	for shm.InUse(c.Shm.Path) {
+		select {
+		case <-time.After(rankPoll):
+		case <-late:
+			return
+		case <-signals:
+			return
+		}
+	}
+}
+
+// noteSocket notes the socket of a rank in a Slurm job for its epilog, until the function that it returns is called.
+func noteSocket(path string, log *slog.Logger) (forget func()) {
+	id := job.Here(os.Getenv)
+	if id == 0 || path == "" {
+		return func() {}
+	}
+	forget, err := notes.Add(notes.Dir(os.Geteuid()), id, path)
+	if err != nil {
+		log.Info("the epilog of the job will not find the socket if this rank is killed", "socket", path, "err", err)
+		return func() {}
+	}
+	return forget
 }
 
 func logStart(log *slog.Logger, loaded *config.Loaded) {

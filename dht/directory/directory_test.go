@@ -14,6 +14,7 @@ import (
 
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/race"
 )
 
 var start = time.Unix(1_700_000_000, 0)
@@ -492,7 +493,7 @@ func TestKeepForgetsWhatIsElsewhere(t *testing.T) {
 // What a name of a key of 42 bytes takes on the heap, that is in a segment alone, as most
 // are.
 func TestHeapOfNames(t *testing.T) {
-	if raceDetector {
+	if race.On {
 		t.Skip("one goroutine, and slow under the race detector")
 	}
 	const names = 200_000

@@ -7,8 +7,9 @@
 //	read         a payload, copied from a region of another rank into the
 //	             caller's memory
 //
-// The interface has three implementations, each in a folder of its own: mpi
-// (build tag mpi), tcp, and sim for tests and for the scale simulator.
+// The interface has four implementations, each in a folder of its own: mpi
+// (build tag mpi), tcp, mixed, which is both of them for ranks of an MPI world and
+// others beside it, and sim for tests and for the scale simulator.
 // internal/testing/fabrictest holds the one conformance suite that all of them pass.
 //
 // The package, and what implements it, does not decide who is alive

@@ -58,12 +58,28 @@ func (s *seeds) list(alone bool) []string {
 	return addrs
 }
 
+// A rank that has joined exchanges all once more with whom it joined, so long after: ranks of
+// a job start together, and gossip alone takes three times as long until those who joined
+// first know of the last. Where there are many they spread over more time.
+const (
+	secondAfter  = 2 * time.Second
+	secondSpread = 2 * time.Second // for each so many ranks:
+	secondRanks  = 256
+)
+
+// secondExchange fires when a rank that knows n ranks exchanges once more.
+func secondExchange(n int) <-chan time.Time {
+	return time.After(secondAfter + rand.N(secondSpread*time.Duration(1+n/secondRanks)))
+}
+
 // keepJoining joins seeds and dead members while there are any. Gossip forgets
 // the dead after a while; without this, two halves of the job would never find
 // each other again. Pauses grow until something changes: an address may answer
 // and yet not be the member that died there.
 func (m *Members) keepJoining() {
 	pause, before := m.opt.Timers.RejoinMin, reach{}
+	var first string              // that was joined
+	var exchange <-chan time.Time // once more with it
 	for {
 		targets, now := m.targets(m.stopped)
 		if now != before || len(targets) == 0 {
@@ -72,9 +88,14 @@ func (m *Members) keepJoining() {
 			pause = min(2*pause, m.opt.Timers.RejoinMax)
 		}
 		if !m.leaving.Load() {
-			m.join(targets)
+			if joined := m.join(targets); joined != "" && first == "" {
+				first, exchange = joined, secondExchange(m.list.NumMembers())
+			}
 		}
 		select {
+		case <-exchange:
+			exchange = nil
+			_, _ = m.list.Join([]string{first}) // if it is gone, gossip has the rest
 		// Ranks that lost the same peer do not all call at the same time.
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-m.seeds.wake:
@@ -145,18 +166,23 @@ func (m *Members) resolve(ctx context.Context, seed string) (netip.AddrPort, err
 	return at, err
 }
 
-// join exchanges all that is known with each target.
-func (m *Members) join(targets []target) {
+// join exchanges all that is known with each target, and returns the address of one that answered; "" for none.
+func (m *Members) join(targets []target) (joined string) {
+	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, t := range targets {
 		all.Go(func() {
 			_, err := m.list.Join([]string{t.addr})
 			if err == nil {
 				m.seeds.answered(t.seed)
+				mu.Lock()
+				joined = t.addr
+				mu.Unlock()
 			} else if m.stopped.Err() == nil && m.first("join "+t.addr) {
-				m.log.Warn("can not join; trying on", "gossip", t.addr, "err", err)
+				m.log.Warn("can not join; trying on; if that rank lives, see whether a firewall lets its ports through (peers.ports)", "gossip", t.addr, "err", err)
 			}
 		})
 	}
 	all.Wait()
+	return joined
 }

@@ -32,11 +32,14 @@ type Options struct {
 	Secret    []byte // the job's, at least 16 bytes; the gossip key is derived from it and Job
 	Placement uint32 // ring.Version; ranks of another one are refused
 	Seeds     []string
+	Start     int          // ranks that the job starts with, this one among them; 0: not known
 	Log       *slog.Logger // nil logs nothing
 
 	// OnChange is called with every change of another member, and of Replaced for
 	// this rank too, in order, from one goroutine: with all together that came since it
 	// was called last. It may take its time, and must not call Close. The list is its own.
+	// The first call comes when as many are known as the job starts with, when no more have come
+	// for five seconds, or StartFor after Start.
 	OnChange func([]Event)
 
 	Timers Timers
@@ -252,8 +255,36 @@ func (m *Members) apply(change func(*view) []Event) {
 	}
 }
 
+// StartFor is how long a rank waits at most, with changes that it has heard of, for those that start with it:
+// startPause after the last that came.
+const (
+	StartFor   = 20 * time.Second
+	startPause = 5 * time.Second
+)
+
+// awaitStart waits until those that start together know of each other. What is made of a change
+// takes each of them a while, and they may share CPUs: made for every few it would be made often.
+func (m *Members) awaitStart() {
+	began := time.Now()
+	for last, known := began, 0; time.Since(last) < startPause && time.Since(began) < StartFor; {
+		n := m.list.NumMembers()
+		if n >= m.opt.Start {
+			return
+		}
+		if n > known {
+			last, known = time.Now(), n
+		}
+		select {
+		case <-time.After(gather):
+		case <-m.stopped.Done():
+			return
+		}
+	}
+}
+
 func (m *Members) deliver() {
 	defer close(m.drained)
+	m.awaitStart()
 	m.events.drain(func(events []Event) {
 		for _, e := range events {
 			m.log.Info("member "+e.Kind.String(), "member", uint32(e.Member.Rank), "incarnation", e.Member.Incarnation,

@@ -8,6 +8,7 @@ import (
 	"log"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -66,8 +67,14 @@ func listen(host string, port int, logger *log.Logger) (nt *memberlist.NetTransp
 		nt, err = memberlist.NewNetTransport(&memberlist.NetTransportConfig{
 			BindAddrs: []string{host}, BindPort: port, Logger: logger,
 		})
-		if err == nil || port != 0 {
-			return nt, err
+		if err == nil {
+			return nt, nil
+		}
+		if strings.Contains(err.Error(), syscall.EADDRINUSE.Error()) { // memberlist passes on its text alone
+			err = fmt.Errorf("%w: %w", syscall.EADDRINUSE, err)
+		}
+		if port != 0 {
+			return nil, err
 		}
 	}
 	return nil, err

@@ -3,7 +3,6 @@ package ring
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 
@@ -89,13 +88,9 @@ func insert(scores []uint64, ranks []fabric.Rank, score uint64, rank fabric.Rank
 	scores[i], ranks[i] = score, rank
 }
 
-// bounded returns the owner of every partition, and the bound: consistent
-// takes each partition in turn to its first choice, or on along the circle to
-// the first rank with room.
-func bounded(r *Ring) (owners []fabric.Rank, bound int, err error) {
-	if len(r.ranks) == 1 { // each rank begins so, and consistent would take as long for it as for many
-		return slices.Repeat(r.ranks, Partitions), int(math.Ceil(Partitions * Load)), nil
-	}
+// boundedOwners returns the owner of every partition: consistent takes each partition in turn to
+// its first choice, or on along the circle to the first rank with room.
+func boundedOwners(r *Ring) ([]fabric.Rank, error) {
 	members := make([]consistent.Member, len(r.ranks))
 	for i, rank := range circle(r.ranks) {
 		members[i] = newMember(rank)
@@ -106,15 +101,15 @@ func bounded(r *Ring) (owners []fabric.Rank, bound int, err error) {
 		ReplicationFactor: 1,
 		Load:              Load,
 	})
-	owners = make([]fabric.Rank, Partitions)
+	owners := make([]fabric.Rank, Partitions)
 	for p := range owners {
 		owner, ok := table.GetPartitionOwner(p).(member)
 		if !ok {
-			return nil, 0, fmt.Errorf("%w: partition %d of %d has no owner among %d ranks", ErrRanks, p, Partitions, len(r.ranks))
+			return nil, fmt.Errorf("%w: partition %d of %d has no owner among %d ranks", ErrRanks, p, Partitions, len(r.ranks))
 		}
 		owners[p] = owner.rank
 	}
-	return owners, int(table.AverageLoad()), nil
+	return owners, nil
 }
 
 // member is a rank in the form that consistent wants. The name has more bytes than a
@@ -152,13 +147,13 @@ type homeCounts struct {
 	circle []fabric.Rank
 	place  []int // on the circle, by rank
 	held   []int // by place
-	bound  int   // Load times the mean of held
+	bound  int   // of held
 }
 
 func newHomeCounts(r *Ring) homeCounts {
 	t := homeCounts{
 		circle: circle(r.ranks), place: make([]int, r.ranks[len(r.ranks)-1]+1), held: make([]int, len(r.ranks)),
-		bound: int(math.Ceil(float64(Partitions*r.width) / float64(len(r.ranks)) * Load)),
+		bound: bound(r.width, len(r.ranks)),
 	}
 	for i, rank := range t.circle {
 		t.place[rank] = i

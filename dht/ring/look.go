@@ -31,16 +31,15 @@ type Share struct {
 // Shares returns what each rank owns, by rank.
 func (r *Ring) Shares() []Share {
 	shares := make([]Share, len(r.ranks))
+	place := make([]int, r.ranks[len(r.ranks)-1]+1)
 	for i, rank := range r.ranks {
-		shares[i].Rank = rank
+		shares[i].Rank, place[rank] = rank, i
 	}
-	for p := range Partitions {
-		for i, rank := range r.Homes(p) {
-			at, _ := slices.BinarySearch(r.ranks, rank)
-			shares[at].Homes++
-			if i == 0 {
-				shares[at].Partitions++
-			}
+	for i, rank := range r.homes {
+		at := place[rank]
+		shares[at].Homes++
+		if i%r.width == 0 {
+			shares[at].Partitions++
 		}
 	}
 	for i := range shares {

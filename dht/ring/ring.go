@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"cascadekv/dht/fabric"
@@ -38,7 +39,7 @@ var (
 
 // Ring is the placement of all keys on one set of ranks. It never changes:
 // With, Without and Next give another one. All methods are safe for concurrent
-// use. A ring takes 2 MiB for each replica.
+// use. A ring takes 1 MiB for each replica, and 2 once a rank is full.
 type Ring struct {
 	epoch    uint64
 	digest   uint64
@@ -47,7 +48,7 @@ type Ring struct {
 	bound    int
 	ranks    []fabric.Rank // ascending
 	choices  []fabric.Rank // width a partition: by score, best first
-	homes    []fabric.Rank // width a partition: the owner, then replicas
+	homes    []fabric.Rank // width a partition: the owner, then replicas; choices itself if all fit
 }
 
 // New places all keys on ranks, with up to replicas homes for each. The order
@@ -132,18 +133,48 @@ func prepare(ranks []fabric.Rank, replicas int) (*Ring, error) {
 		replicas: replicas,
 		width:    width,
 		ranks:    sorted,
+		bound:    bound(1, len(sorted)),
 		choices:  make([]fabric.Rank, Partitions*width),
-		homes:    make([]fabric.Rank, Partitions*width),
 	}, nil
 }
 
-// settle derives homes from choices: all owners first, then replica by replica.
+// bound is how many partitions one of n ranks may be home of, where each has so many
+// homes: Load times the mean, rounded up.
+func bound(homes, n int) int {
+	return int(math.Ceil(float64(Partitions*homes) / float64(n) * Load))
+}
+
+// settle derives homes from choices. With up to some hundred ranks chance alone keeps all
+// within their bounds, and whoever is never full has what it was chosen for: then nobody
+// has to be placed in turn, which takes ten times as long as the choice.
 func (r *Ring) settle() error {
-	owners, bound, err := bounded(r)
+	if r.fits() {
+		r.homes = r.choices
+		return nil
+	}
+	return r.place()
+}
+
+// fits reports whether no rank is chosen more often than it has room, as owner and in all.
+func (r *Ring) fits() bool {
+	most := r.ranks[len(r.ranks)-1] + 1
+	first, all := make([]int, most), make([]int, most)
+	for i, rank := range r.choices {
+		all[rank]++
+		if i%r.width == 0 {
+			first[rank]++
+		}
+	}
+	return slices.Max(first) <= r.bound && slices.Max(all) <= bound(r.width, len(r.ranks))
+}
+
+// place gives each partition its homes in turn: all owners first, then replica by replica.
+func (r *Ring) place() error {
+	owners, err := boundedOwners(r)
 	if err != nil {
 		return err
 	}
-	r.bound = bound
+	r.homes = make([]fabric.Rank, len(r.choices))
 	t := newHomeCounts(r)
 	for p, owner := range owners {
 		r.Homes(p)[0] = owner

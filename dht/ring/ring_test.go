@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/dht/fabric"
 
+	"github.com/buraksezer/consistent"
 	"github.com/cespare/xxhash/v2"
 )
 
@@ -233,6 +234,31 @@ func TestHomes(t *testing.T) {
 			if !slices.Equal(homes, sorted[:len(homes)]) {
 				t.Fatalf("partition %d of %d ranks: %v, by score %v", p, n, homes, sorted)
 			}
+		}
+	}
+}
+
+// TestAllFit: what is left out where all have room changes no home, and is not left out where
+// one has none.
+func TestAllFit(t *testing.T) {
+	for n, fit := range map[int]bool{1: true, 3: true, 256: true, 1024: false} {
+		r := first(t, n, 2)
+		placed := *r
+		if err := placed.place(); err != nil {
+			t.Fatal(err)
+		}
+		if r.fits() != fit || fingerprint(&placed) != fingerprint(r) {
+			t.Errorf("%d ranks: all fit: %v; placed in turn they are the same: %v", n, r.fits(), fingerprint(&placed) == fingerprint(r))
+		}
+	}
+	for _, n := range []int{2, 7} { // the bound is what consistent has
+		r, members := first(t, n, 1), make([]consistent.Member, n)
+		for i := range members {
+			members[i] = newMember(fabric.Rank(i))
+		}
+		table := consistent.New(members, consistent.Config{Hasher: placer{r}, PartitionCount: Partitions, ReplicationFactor: 1, Load: Load})
+		if table.AverageLoad() != float64(r.bound) {
+			t.Errorf("%d ranks: consistent's bound is %v, ours %d", n, table.AverageLoad(), r.bound)
 		}
 	}
 }

@@ -16,13 +16,21 @@ func Probe(w *resp.Writer, p *cascade.ProbeResult) {
 	probe(w, p)
 }
 
-// Advice writes what was found of a chain, and how much of it to load.
-func Advice(w *resp.Writer, a *cascade.Advice) {
-	w.Map(8)
+// Advice writes what was found of a chain, and how much of it to load, in tokens too for clients that
+// asked by words.
+func Advice(w *resp.Writer, a *cascade.Advice, byWords bool) {
+	if byWords {
+		w.Map(9)
+	} else {
+		w.Map(8)
+	}
 	probe(w, &a.ProbeResult)
 	w.Number("blocks", int64(a.Blocks))
 	w.Number("blocks_us", a.Load.Microseconds())
 	w.Number("block_us", a.PerBlock.Microseconds())
+	if byWords {
+		w.Number("load_tokens", a.Tokens)
+	}
 }
 
 // probe writes five fields.

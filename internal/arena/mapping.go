@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,7 +30,8 @@ type Mapping struct {
 	made bool        // this process made the file
 }
 
-// MapAnonymous maps size bytes of private memory that no other process sees.
+// MapAnonymous maps size bytes of private memory that no other process sees. It
+// becomes real where it is touched, or by Commit.
 func MapAnonymous(size int64) (*Mapping, error) {
 	mem, room, err := mapAligned(-1, size, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -279,6 +281,22 @@ func (m *Mapping) Commit(off, n int64) error {
 		return fmt.Errorf("arena: map in %d bytes at %d: %w", n, off, err)
 	}
 	return nil
+}
+
+// Resident returns how many bytes of the mapping are in memory.
+func (m *Mapping) Resident() (bytes int64, err error) {
+	pages := make([]byte, (len(m.mem)+Page-1)/Page)
+	if len(pages) == 0 {
+		return 0, nil
+	}
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(&m.mem[0])), uintptr(len(m.mem)), uintptr(unsafe.Pointer(&pages[0])))
+	if errno != 0 {
+		return 0, fmt.Errorf("arena: which pages are in memory: %w", errno)
+	}
+	for _, in := range pages {
+		bytes += int64(in&1) * Page
+	}
+	return bytes, nil
 }
 
 // readEachPage maps pages in by reading them. Its result keeps the reads alive.

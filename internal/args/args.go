@@ -96,6 +96,18 @@ func (o *options) number32() uint32 {
 	return uint32(n)
 }
 
+// maxRate bounds tokens per second.
+const maxRate = 1e12
+
+// rate returns the number above 0 that follows, with or without decimals.
+func (o *options) rate() float64 {
+	r, err := strconv.ParseFloat(o.value(), 64)
+	if err != nil || !(r > 0 && r <= maxRate) {
+		o.fail("ERR a rate is a number above 0 of tokens per second")
+	}
+	return r
+}
+
 // milliseconds returns the time that follows, at most as much as most.
 func (o *options) milliseconds(most time.Duration) time.Duration {
 	return time.Duration(min(max(o.number(), 0), most.Milliseconds())) * time.Millisecond

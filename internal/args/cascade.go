@@ -38,6 +38,20 @@ func ParsePut(args [][]byte, ns string, now time.Time) (e cascade.Entry, bad str
 // maxDue bounds DUE.
 const maxDue = 24 * time.Hour
 
+// hint reads the word that is next if it is one of hints, of any command, and reports whether it is.
+func (o *options) hint(h *cascade.Hint) bool {
+	switch o.word {
+	case "SHARED":
+		h.Shared = int(min(o.number(), math.MaxInt32))
+	case "DUE":
+		h.Due = o.milliseconds(maxDue)
+		h.Soon = h.Due == 0
+	default:
+		return false
+	}
+	return true
+}
+
 // ParseHint reads HINT's words behind the namespace.
 func ParseHint(args [][]byte) (h cascade.Hint, keys [][]byte, bad string) {
 	o, given := options{rest: args}, false
@@ -45,17 +59,44 @@ func ParseHint(args [][]byte) (h cascade.Hint, keys [][]byte, bad string) {
 		switch {
 		case o.word == "KEYS" && len(o.rest) > 0 && given:
 			return h, o.rest, ""
-		case o.word == "SHARED":
-			h.Shared, given = int(min(o.number(), math.MaxInt32)), true
-		case o.word == "DUE":
-			h.Due, given = o.milliseconds(maxDue), true
-			h.Soon = h.Due == 0
+		case o.hint(&h):
+			given = true
 		default:
 			o.fail(Syntax)
 		}
 	}
 	o.fail(Syntax) // without keys
 	return h, nil, o.bad
+}
+
+// ParseAdvise reads ADVISE's words behind the namespace. byWords reports whether they are options: if the
+// first one says how long a block takes, keys follow.
+func ParseAdvise(args [][]byte) (ask cascade.Ask, byWords bool, keys [][]byte, bad string) {
+	if d, ok := BlockTime(args[0]); ok {
+		return cascade.Ask{PerBlock: d}, false, args[1:], ""
+	}
+	ask.PerBlock = cascade.Learned
+	o := options{rest: args}
+	for o.next() {
+		switch {
+		case o.word == "KEYS" && len(o.rest) > 0:
+			return ask, true, o.rest, ""
+		case o.word == "BLOCK":
+			d, ok := BlockTime([]byte(o.value()))
+			if ask.PerBlock = d; !ok {
+				o.fail(Number)
+			}
+		case o.word == "PREFILL":
+			ask.Rate = o.rate()
+		case o.hint(&ask.Hint):
+		case len(o.rest) == len(args)-1:
+			o.fail(Number)
+		default:
+			o.fail(Syntax)
+		}
+	}
+	o.fail(Syntax) // without keys
+	return ask, true, nil, o.bad
 }
 
 // ParseLayout reads LAYOUT's words behind the namespace. What is left out is not known.
@@ -134,6 +175,7 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options
 			t.Job = n
 		case !store:
 			o.fail(Syntax)
+		case o.hint(&t.Hint):
 		case o.word == "CHAIN":
 			t.Chain = true
 		case o.word == "PREFIX":

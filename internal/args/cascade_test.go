@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"cascadekv/cascade"
 )
 
 func FuzzParseHint(f *testing.F) {
@@ -31,8 +33,39 @@ func FuzzParseHint(f *testing.F) {
 	})
 }
 
+func FuzzParseAdvise(f *testing.F) {
+	for _, s := range []string{"1000 a", "auto KEYS", "PREFILL 1.5 SHARED 2 DUE 0 KEYS a b", "block 5 keys KEYS", "KEYS a", "PREFILL Inf KEYS a", "3600000001 a", "SHARED 1 KEYS"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		var args [][]byte
+		for _, w := range strings.Split(line, " ") {
+			args = append(args, []byte(w))
+		}
+		if len(args) < 2 {
+			return
+		}
+		ask, byWords, keys, bad := ParseAdvise(args)
+		if (bad == "") != (len(keys) > 0) {
+			t.Fatalf("%d keys and %q", len(keys), bad)
+		}
+		if bad != "" {
+			return
+		}
+		if !byWords && (len(keys) != len(args)-1 || ask.Rate != 0 || ask.Hint != (cascade.Hint{})) {
+			t.Fatalf("%+v of %d keys, as before", ask, len(keys))
+		}
+		if byWords && !strings.EqualFold(string(args[len(args)-len(keys)-1]), "KEYS") {
+			t.Fatalf("%+v of %d keys", ask, len(keys))
+		}
+		if ask.PerBlock < cascade.Learned || ask.PerBlock > time.Hour || !(ask.Rate >= 0 && ask.Rate <= maxRate) {
+			t.Fatalf("%+v", ask)
+		}
+	})
+}
+
 func FuzzParseTransfer(f *testing.F) {
-	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k"} {
+	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k", "SHARED 1 DUE 0 KEYS a"} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
@@ -49,7 +82,7 @@ func FuzzParseTransfer(f *testing.F) {
 		if bad != "" {
 			return
 		}
-		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Generated || o.Replace || !o.Expires.IsZero()) {
+		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Generated || o.Replace || !o.Expires.IsZero() || o.Hint != (cascade.Hint{})) {
 			t.Fatalf("a LOAD with %+v", o)
 		}
 		if o.Job < -1 || !o.Expires.IsZero() && !o.Expires.After(now) {

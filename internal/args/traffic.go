@@ -35,7 +35,8 @@ func Traffic(name, ns string, words [][]byte, now time.Time) (c traffic.Command,
 			c.Namespace = string(words[2])
 		}
 	case "CASCADE.ADVISE":
-		c.Kind, c.Namespace, c.Chained, keys = traffic.Looked, string(words[1]), true, words[3:]
+		c.Kind, c.Namespace, c.Chained = traffic.Looked, string(words[1]), true
+		_, _, keys, _ = ParseAdvise(words[2:])
 	default:
 		keys, ok = stored(name, words, now, &c)
 		if !ok {

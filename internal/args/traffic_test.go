@@ -29,6 +29,8 @@ func TestTraffic(t *testing.T) {
 		"CASCADE.GET NS ns a":                        {traffic.Got, false, "ns", "", "a"},
 		"CASCADE.PROBE ns a b":                       {traffic.Looked, true, "ns", "", "a b"},
 		"CASCADE.ADVISE ns 100 a b":                  {traffic.Looked, true, "ns", "", "a b"},
+		"CASCADE.ADVISE ns PREFILL 9 KEYS a b":       {traffic.Looked, true, "ns", "", "a b"},
+		"CASCADE.ADVISE ns PREFILL 9 a b":            {},
 		"CASCADE.CONTAINS ns a b":                    {traffic.Looked, true, "ns", "", "a b"},
 		"CASCADE.CONTAINS \x00contents a":            {},
 		"CASCADE.GETSHM ns a b":                      {traffic.Got, true, "ns", "", "a b"},

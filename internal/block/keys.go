@@ -11,11 +11,13 @@ func CopyKeys[K string | []byte](keys []K) []string {
 	}
 	var all strings.Builder
 	all.Grow(total)
-	for _, k := range keys {
-		switch k := any(k).(type) {
-		case string:
+	switch keys := any(keys).(type) {
+	case []string:
+		for _, k := range keys {
 			all.WriteString(k)
-		case []byte:
+		}
+	case [][]byte:
+		for _, k := range keys {
 			all.Write(k)
 		}
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,6 +42,24 @@ func AsUsage(err error) error {
 // Usagef makes a UsageError as fmt.Errorf does.
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
+// Root returns the command of a program, to which verbs are to be added. json has its
+// flag --json, which all of them have.
+func Root(use, short string, json *bool) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, SilenceErrors: true, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	c.PersistentFlags().BoolVar(json, "json", false, "print JSON on standard output")
+	c.SetFlagErrorFunc(flagError)
+	return c
+}
+
+// Run executes one command line and returns the exit status.
+func Run(ctx context.Context, root *cobra.Command, args []string, out, err io.Writer) int {
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(err)
+	return Status(err, root.ExecuteContext(ctx))
+}
+
 // Arity refuses a wrong number of arguments as a usage error; most < 0 means
 // any number.
 func Arity(least, most int) cobra.PositionalArgs {
@@ -52,8 +71,8 @@ func Arity(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// FlagError makes mistakes in flags usage errors, for cobra's SetFlagErrorFunc.
-func FlagError(cmd *cobra.Command, err error) error {
+// flagError makes mistakes in flags usage errors.
+func flagError(cmd *cobra.Command, err error) error {
 	return Usagef("%v; see %s --help", err, cmd.CommandPath())
 }
 

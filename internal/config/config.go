@@ -3,7 +3,7 @@ package config
 import "cascadekv/internal/units"
 
 // Config is the whole configuration of a rank. It is a plain value; copies share
-// only AllowUIDs, ServerUIDs and UpgradeTo, which nobody changes after Load.
+// only AllowUIDs, ServerUIDs, UpgradeTo and NVMe.Paths, which nobody changes after Load.
 //
 // Tags: toml names the key, help is its line in --help, reload:"yes" marks what
 // SIGHUP may change, and path:"yes" the name of a file or directory. configs/cascade.toml explains each key at length.
@@ -29,6 +29,7 @@ type Config struct {
 	Admin    Admin    `toml:"admin"`
 	Shm      Shm      `toml:"shm"`
 	Host     Host     `toml:"host"`
+	NVMe     NVMe     `toml:"nvme"`
 	Lustre   Lustre   `toml:"lustre"`
 	Peers    Peers    `toml:"peers"`
 	Resp     Resp     `toml:"resp"`
@@ -51,6 +52,13 @@ type Shm struct {
 // Host is the host-memory tier that takes the place of GPU memory.
 type Host struct {
 	Bytes units.Bytes `toml:"bytes" help:"size of the host-memory tier above shm; 0: none"`
+}
+
+// NVMe is the tier on disks of the node, below shm and above lustre.
+type NVMe struct {
+	Paths     []string    `toml:"paths" path:"yes" help:"directories on disks of this node, one for each disk, for what leaves shm; none: no such tier"`
+	Bytes     units.Bytes `toml:"bytes" help:"what the tier takes of these disks together"`
+	FileBytes units.Bytes `toml:"file_bytes" help:"the pieces in which blocks lie there; a block takes as many as it needs"`
 }
 
 // Lustre is the tier of aggregated files.
@@ -80,8 +88,11 @@ type Peers struct {
 	Fabric     string      `toml:"fabric" help:"how ranks talk to each other: off, tcp or mpi"`
 	Listen     string      `toml:"listen" help:"TCP address of the fabric, host:port or interface:port; port 0: any"`
 	Gossip     string      `toml:"gossip" help:"TCP and UDP address of membership, host:port or interface:port; port 0: any"`
-	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or the node's name"`
+	Advertise  string      `toml:"advertise" help:"host other ranks reach this one at; empty: that of listen, or of interface"`
+	Interface  string      `toml:"interface" help:"interfaces, such as hsn0 or hsn*, or networks, such as 10.1.0.0/16, with commas: the first that is here is listened on; empty: a high-speed one, else the node's name's"`
+	Ports      units.Ports `toml:"ports" help:"ports that a firewall lets through, first-last: listen and gossip take free ones of them for port 0; empty: any"`
 	Seeds      string      `toml:"seeds" help:"gossip addresses of some other ranks, host:port, with commas"`
+	Ranks      int         `toml:"ranks" help:"ranks that the job starts with, so that each takes the others in together; 0: not known"`
 	SecretFile string      `toml:"secret_file" path:"yes" help:"file with the secret that all ranks of the job share"`
 	Munge      string      `toml:"munge" help:"credentials of the user, by MUNGE, over tcp: auto, require or off"`
 	MungeSock  string      `toml:"munge_socket" path:"yes" help:"socket of the node's munged; empty: the usual one"`
@@ -127,6 +138,7 @@ func Default() Config {
 			Bytes: units.GiB,
 			Path:  "/dev/shm/cascade-{uid}-{rank}-{socket}.arena",
 		},
+		NVMe:     NVMe{FileBytes: units.MiB},
 		Lustre:   Lustre{Codec: "none", Direct: "auto", IOUring: "auto", Index: "auto", IndexTuning: "off", SegmentBytes: units.GiB, SegmentBlocks: 32 << 10},
 		Peers:    Peers{Fabric: "off", Listen: ":0", Gossip: ":0", Munge: "auto", Homes: 2, ReadBuffer: 64 * units.MiB},
 		Resp:     Resp{NativeMiss: "auto", ByReference: "auto", Spin: 50 * second / 1e6},

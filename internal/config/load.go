@@ -225,6 +225,10 @@ func (l *Loaded) expand() {
 	l.Shm.Path = strings.NewReplacer(r...).Replace(l.Shm.Path)
 	l.Lustre.Dir = strings.NewReplacer(r[:6]...).Replace(l.Lustre.Dir)
 	l.Lustre.Index = strings.NewReplacer(r[:6]...).Replace(l.Lustre.Index)
+	l.NVMe.Paths = slices.Clone(l.NVMe.Paths)
+	for i, path := range l.NVMe.Paths {
+		l.NVMe.Paths[i] = strings.NewReplacer(r[:6]...).Replace(path)
+	}
 }
 
 // located adds origins to the value errors in err.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 )
@@ -16,15 +17,27 @@ func (l *Loaded) expandPaths(env []string) error {
 		if !k.path {
 			continue
 		}
-		value := k.field(&l.Config)
-		expanded, err := expandPath(value.String(), env)
-		if err != nil {
-			problems = append(problems, l.Refuse(k.Path, err.Error(), ""))
-			continue
+		for _, value := range stringsOf(k.field(&l.Config)) {
+			expanded, err := expandPath(value.String(), env)
+			if err != nil {
+				problems = append(problems, l.Refuse(k.Path, err.Error(), ""))
+				continue
+			}
+			value.SetString(expanded)
 		}
-		value.SetString(expanded)
 	}
 	return errors.Join(problems...)
+}
+
+// stringsOf are the strings of a field that is one, or a list of them.
+func stringsOf(field reflect.Value) (all []reflect.Value) {
+	if field.Kind() == reflect.String {
+		return []reflect.Value{field}
+	}
+	for i := range field.Len() {
+		all = append(all, field.Index(i))
+	}
+	return all
 }
 
 // absolute reports the path of something that the rank makes unless it is

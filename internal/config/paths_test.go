@@ -9,7 +9,7 @@ import (
 // TestPathsAreExpanded: ~ and variables mean in a file, a variable and a flag
 // what they mean to a shell, for every key that names a path.
 func TestPathsAreExpanded(t *testing.T) {
-	env := []string{"HOME=/home/me", "SCRATCH=/scratch/me", "USER=me", "EMPTY="}
+	env := []string{"HOME=/home/me", "SCRATCH=/scratch/me", "USER=me", "EMPTY=", "CASCADE_NVME_BYTES=1GiB"}
 	for written, want := range map[string]string{
 		"~/kv":                "/home/me/kv",
 		"~":                   "/home/me",
@@ -23,7 +23,11 @@ func TestPathsAreExpanded(t *testing.T) {
 			if !k.path {
 				continue
 			}
-			file := write(t, t.TempDir(), "c.toml", k.Path+" = "+quote(written)+"\n")
+			value := quote(written)
+			if k.Type() == "list" {
+				value = "[" + value + "]"
+			}
+			file := write(t, t.TempDir(), "c.toml", k.Path+" = "+value+"\n")
 			for source, s := range map[string]Sources{
 				"file":     {File: file, Env: env},
 				"variable": {Env: append([]string{k.Env() + "=" + written}, env...)},
@@ -58,22 +62,25 @@ func TestPathsThatAreRefused(t *testing.T) {
 		env  []string
 		want []string
 	}{
-		"undefined":       {`lustre.dir = "$SCRATCH/kv"`, nil, []string{"FILE:1", "lustre.dir", "SCRATCH is not set"}},
-		"empty":           {`lustre.dir = "${SCRATCH}/kv"`, []string{"SCRATCH="}, []string{"SCRATCH is not set, or empty"}},
-		"two undefined":   {`lustre.dir = "$A/$B"`, nil, []string{"variable A", "variable B"}},
-		"no home":         {`password_file = "~/pw"`, nil, []string{"password_file", "HOME is not set"}},
-		"other's home":    {`lustre.dir = "~other/kv"`, nil, []string{"another user"}},
-		"no name":         {`lustre.dir = "/kv/$"`, nil, []string{`"$" is no variable`}},
-		"open brace":      {`lustre.dir = "/kv/${SCRATCH"`, []string{"SCRATCH=/s"}, []string{`"${SCRATCH" is no variable`}},
-		"empty brace":     {`lustre.dir = "/kv/${}"`, nil, []string{`"${}" is no variable`}},
-		"shell default":   {`lustre.dir = "${SCRATCH:-/tmp}"`, nil, []string{"is no variable"}},
-		"relative":        {`lustre.dir = "kv"`, nil, []string{"FILE:1", "not an absolute path", "such as /", "/kv"}},
-		"relative dot":    {`socket = "./rank.sock"`, nil, []string{"socket", "not an absolute path"}},
-		"relative arena":  {`shm.path = "arena"`, nil, []string{"shm.path", "not an absolute path"}},
-		"relative index":  {`lustre.index = "index"`, nil, []string{"lustre.index", "absolute path"}},
-		"relative by $":   {`lustre.dir = "$KV/x"`, []string{"KV=kv"}, []string{"not an absolute path"}},
-		"file undefined":  {``, []string{"CASCADE_CONFIG=$NOWHERE/c.toml"}, []string{"CASCADE_CONFIG", "NOWHERE is not set"}},
-		"placeholder too": {`socket = "{uid}/x"`, nil, []string{"not an absolute path"}},
+		"undefined":        {`lustre.dir = "$SCRATCH/kv"`, nil, []string{"FILE:1", "lustre.dir", "SCRATCH is not set"}},
+		"empty":            {`lustre.dir = "${SCRATCH}/kv"`, []string{"SCRATCH="}, []string{"SCRATCH is not set, or empty"}},
+		"two undefined":    {`lustre.dir = "$A/$B"`, nil, []string{"variable A", "variable B"}},
+		"no home":          {`password_file = "~/pw"`, nil, []string{"password_file", "HOME is not set"}},
+		"other's home":     {`lustre.dir = "~other/kv"`, nil, []string{"another user"}},
+		"no name":          {`lustre.dir = "/kv/$"`, nil, []string{`"$" is no variable`}},
+		"open brace":       {`lustre.dir = "/kv/${SCRATCH"`, []string{"SCRATCH=/s"}, []string{`"${SCRATCH" is no variable`}},
+		"empty brace":      {`lustre.dir = "/kv/${}"`, nil, []string{`"${}" is no variable`}},
+		"shell default":    {`lustre.dir = "${SCRATCH:-/tmp}"`, nil, []string{"is no variable"}},
+		"relative":         {`lustre.dir = "kv"`, nil, []string{"FILE:1", "not an absolute path", "such as /", "/kv"}},
+		"relative dot":     {`socket = "./rank.sock"`, nil, []string{"socket", "not an absolute path"}},
+		"relative disk":    {`nvme.paths = ["/local/a", "b"]`, nil, []string{"nvme.paths", "not an absolute path"}},
+		"disk twice":       {`nvme.paths = ["/local/a", "/local/a"]`, nil, []string{"nvme.paths", "names a directory twice"}},
+		"no size of disks": {`nvme.paths = ["/local/a"]`, nil, []string{"nvme.bytes", "too small"}},
+		"relative arena":   {`shm.path = "arena"`, nil, []string{"shm.path", "not an absolute path"}},
+		"relative index":   {`lustre.index = "index"`, nil, []string{"lustre.index", "absolute path"}},
+		"relative by $":    {`lustre.dir = "$KV/x"`, []string{"KV=kv"}, []string{"not an absolute path"}},
+		"file undefined":   {``, []string{"CASCADE_CONFIG=$NOWHERE/c.toml"}, []string{"CASCADE_CONFIG", "NOWHERE is not set"}},
+		"placeholder too":  {`socket = "{uid}/x"`, nil, []string{"not an absolute path"}},
 	} {
 		s := Sources{Env: c.env}
 		if c.line != "" {

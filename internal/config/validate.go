@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -117,6 +119,7 @@ func (v *validator) space() {
 	v.check(c.Shm.Bytes >= MinShm, "shm.bytes", "too small to hold blocks", "use at least "+MinShm.String()+", better some GiB")
 	v.absolute("shm.path", c.Shm.Path)
 	v.check(c.Host.Bytes >= 0, "host.bytes", "negative", "use 0 for none")
+	v.disks()
 	if c.Lustre.Dir != "" {
 		v.absolute("lustre.dir", c.Lustre.Dir)
 	}
@@ -135,6 +138,28 @@ func (v *validator) space() {
 	v.check(c.Lustre.MaxFiles == 0 || c.Lustre.MaxFiles >= minFiles && c.Lustre.MaxFiles <= maxFiles, "lustre.max_files",
 		"not a usable number of files", fmt.Sprintf("use 0 for any number, or %d to %d", minFiles, maxFiles))
 	v.striping()
+}
+
+// Bounds on the tier on local disks.
+const (
+	maxDisks    = 64
+	maxNVMeFile = units.GiB
+	nvmeFiles   = 16 // that there is room for at least
+)
+
+func (v *validator) disks() {
+	n := v.config.NVMe
+	if len(n.Paths) == 0 {
+		return
+	}
+	for i, path := range n.Paths {
+		v.absolute("nvme.paths", path)
+		v.check(!slices.Contains(n.Paths[:i], path), "nvme.paths", "names a directory twice", "name one on each disk")
+	}
+	v.check(len(n.Paths) <= maxDisks, "nvme.paths", "too many directories", fmt.Sprintf("name at most %d, one on each disk", maxDisks))
+	v.check(n.FileBytes >= 4*units.KiB && n.FileBytes <= maxNVMeFile, "nvme.file_bytes", "out of range", "use 4KiB to "+maxNVMeFile.String()+"; 1MiB suits blocks from some 100 KiB")
+	v.check(n.Bytes >= nvmeFiles*n.FileBytes, "nvme.bytes", "too small to hold blocks",
+		fmt.Sprintf("use at least %d times nvme.file_bytes, better some hundred GiB", nvmeFiles))
 }
 
 // Bounds on the blocks of a segment.
@@ -183,10 +208,18 @@ func (v *validator) peers() {
 		problem := badAddress(a.value)
 		v.check(problem == "", a.key, problem, "write host:port or interface:port; port 0 takes any, no host is one address of the node, 0.0.0.0 is all")
 	}
+	v.check(p.Ports.Count() != 1, "peers.ports", "a single port", "a rank needs two, of which gossip takes one, and two more while it is upgraded: widen the range")
+	for word := range strings.SplitSeq(p.Interface, ",") {
+		_, bad := path.Match(strings.TrimSpace(word), "")
+		_, network := netip.ParsePrefix(strings.TrimSpace(word))
+		v.check(p.Interface == "" || network == nil || bad == nil && strings.TrimSpace(word) != "" && !strings.ContainsAny(word, "/:"), "peers.interface",
+			fmt.Sprintf("holds %q, no interface and no network", word), "write names as ip -br addr shows them, or address/bits: hsn0,ib*,10.1.0.0/16,2001:db8::/64")
+	}
 	for _, seed := range p.SeedList() {
 		problem := badAddress(seed)
 		v.check(problem == "", "peers.seeds", problem, "write host:port,host:port, the gossip addresses of some ranks")
 	}
+	v.check(p.Ranks >= 0, "peers.ranks", "negative", "use 0 if it is not known")
 	v.check(p.SecretFile != "" || p.Fabric == "mpi", "peers.secret_file", "ranks would let anybody in", "head -c 32 /dev/urandom | base64 > FILE; chmod 600 FILE")
 	v.oneOf("peers.munge", p.Munge, "auto", "require", "off")
 	v.check(p.Homes >= 1 && p.Homes <= 8, "peers.homes", "out of range", "use 1 to 8; with 1, a dead rank's entries are gone with it")
@@ -216,6 +249,9 @@ func (v *validator) behaviour() {
 func badAddress(address string) string {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
+		if strings.Count(address, ":") > 1 {
+			return "not host:port: an IPv6 address stands in brackets, as in [2001:db8::7]:7946"
+		}
 		return "not host:port"
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 {

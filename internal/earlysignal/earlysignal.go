@@ -51,9 +51,7 @@ func passOn(from <-chan os.Signal) {
 			passed <- struct{}{}
 			continue
 		}
-		if s != syscall.SIGHUP {
-			ending.Store(true)
-		} else if len(Signals) >= cap(Signals)/2 {
+		if s == syscall.SIGHUP && len(Signals) >= cap(Signals)/2 {
 			continue
 		}
 		Enqueue(s)
@@ -61,8 +59,11 @@ func passOn(from <-chan os.Signal) {
 }
 
 // Enqueue puts s into Signals as if it had been sent to the process, unless Signals
-// is full. It does not wait. It is safe for concurrent use.
+// is full: all but SIGHUP are to end. It does not wait. It is safe for concurrent use.
 func Enqueue(s os.Signal) {
+	if s != syscall.SIGHUP {
+		ending.Store(true)
+	}
 	select {
 	case Signals <- s:
 	default:

@@ -113,3 +113,19 @@ func TestStopLeavesTheSystem(t *testing.T) {
 		t.Fatal("no SIGTERM came")
 	}
 }
+
+// TestEnqueueEnds: what the program orders itself is passed on to the next one as if it had been sent.
+func TestEnqueueEnds(t *testing.T) {
+	for len(Signals) > 0 {
+		<-Signals
+	}
+	ending.Store(false)
+	Enqueue(syscall.SIGHUP)
+	if <-Signals; Ending() {
+		t.Error("SIGHUP ends")
+	}
+	Enqueue(syscall.SIGTERM)
+	if s := <-Signals; s != syscall.SIGTERM || !Ending() {
+		t.Errorf("%v; ending: %v", s, Ending())
+	}
+}

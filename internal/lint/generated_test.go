@@ -62,6 +62,10 @@ func TestGenerated(t *testing.T) {
 						if strings.Contains(line, ".py ") {
 							testneed.Program(t, "python3", "apt-get install python3")
 						}
+						if strings.Contains(line, "clang-ptx ") {
+							script := filepath.Join(root(t), "scripts/clang-ptx")
+							testneed.That(t, exec.Command(script, "--have").Run() == nil, "the clang whose PTX is checked in", "scripts/clang-ptx --install, as root")
+						}
 						if what := checkGenerated(t, filepath.Join(root(t), p.dir), line); what != "" {
 							t.Error(what)
 						}

@@ -27,6 +27,7 @@ type rule struct {
 // rules are all rules, in the order in which they are reported.
 var rules = []rule{
 	{"layers", "imports point down only, so that each layer can be read, tested and replaced without those above it", checkLayers},
+	{"static", "cascaded and cascade are copied to any node, so they load no C library: the package belongs into a program of its own, or into dynamic", checkStatic},
 	{"pure policy", "the daemon, the trace replayer and the simulator run policy unchanged, so it has no clock, no I/O and no locks", checkPurity},
 	{"no exit", "a library reports an error and leaves the decision to its caller; one bad block must not end a rank", checkExit},
 	{"package doc", "doc.go says what the package owns and what it does not do; less than five lines cannot", checkPackageDoc},

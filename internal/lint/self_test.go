@@ -52,6 +52,13 @@ var cases = map[string]map[string]struct {
 		"other modules":                  {"internal/arena/a.go", "package a\nimport _ \"golang.org/x/sys/unix\"\n", ""},
 		"tests may know more":            {"cascade/a_test.go", imports("tiers/shm"), ""},
 	},
+	"static": {
+		"the daemon":        {"internal/rank/a.go", imports("gpu/cuda"), "internal/rank imports"},
+		"another neighbour": {"gpu/store/a.go", imports("gpu/cuda"), "gpu/store imports"},
+		"its program":       {"cmd/cascade-gpu/a.go", imports("gpu/cuda"), ""},
+		"the module":        {"gpu/gio/a.go", "package a\nimport _ \"github.com/ebitengine/purego\"\n", "gpu/gio imports"},
+		"tests may":         {"gpu/store/a_test.go", imports("gpu/cuda"), ""},
+	},
 	"pure policy": {
 		"types of time":     {"cascade/policy/a.go", "package a\nimport \"time\"\nvar d time.Duration\n", ""},
 		"reads the clock":   {"cascade/policy/a.go", "package a\nimport \"time\"\nvar d = time.Now()\n", "time.Now"},
@@ -61,6 +68,7 @@ var cases = map[string]map[string]struct {
 		"io":                {"cascade/policy/a.go", "package a\nimport _ \"io\"\n", "imports io"},
 		"sync":              {"cascade/policy/a.go", "package a\nimport _ \"sync/atomic\"\n", "imports sync/atomic"},
 		"begins alike":      {"cascade/policy/a.go", "package a\nimport _ \"iter\"\n", ""},
+		"the scheduler":     {"gpu/slack/a.go", "package a\nimport \"time\"\nvar d = time.Now()\n", "time.Now"},
 		"outside of policy": {"cascade/a.go", "package a\nimport \"time\"\nvar d = time.Now()\n", ""},
 		"in a test":         {"cascade/policy/a_test.go", "package a\nimport _ \"os\"\n", ""},
 	},

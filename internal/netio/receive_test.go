@@ -2,13 +2,14 @@ package netio
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"cascadekv/internal/testing/noise"
 )
 
 // TestPausingClientsHoldNoBounce: what a client that stops in the middle of a
@@ -132,11 +133,4 @@ type memory struct{ p []byte }
 // Append implements Appender.
 func (m *memory) Append(p []byte) { m.p = append(m.p, p...) }
 
-func randomBytes(seed uint64, n int) []byte {
-	p := make([]byte, n)
-	rng := rand.New(rand.NewPCG(seed, 3))
-	for i := range p {
-		p[i] = byte(rng.Uint32())
-	}
-	return p
-}
+func randomBytes(seed uint64, n int) []byte { return noise.Bytes(seed, n) }

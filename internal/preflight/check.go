@@ -67,7 +67,7 @@ var questions = []question{
 	{"io_uring", false, Machine.ring},
 	{"clock", false, Machine.clock},
 	{"gpu", false, func(m Machine, _ *config.Config) Check { return m.gpu() }},
-	{"nvme", false, func(m Machine, _ *config.Config) Check { return m.nvme() }},
+	{"nvme", false, Machine.nvme}, // a disk may not answer
 	{"slingshot", false, func(m Machine, _ *config.Config) Check { return m.slingshot() }},
 	{"fabric address", false, Machine.fabric},
 	{"slurm", false, func(m Machine, _ *config.Config) Check { return m.slurm() }},

@@ -28,20 +28,6 @@ func (m Machine) gpu() Check {
 	return Okay("gpu", "none")
 }
 
-// nvme lists the node's own disks, which an index or a tier can lie on.
-func (m Machine) nvme() Check {
-	found, _ := filepath.Glob(m.path("/sys/class/nvme/nvme*")) // the pattern is valid
-	if len(found) == 0 {
-		return Okay("nvme", "none")
-	}
-	disks := make([]string, len(found))
-	for i, dir := range found {
-		model, _ := os.ReadFile(filepath.Join(dir, "model")) // without it the name is enough
-		disks[i] = strings.TrimSpace(filepath.Base(dir) + " " + strings.TrimSpace(string(model)))
-	}
-	return Okay("nvme", "%d device(s): %s", len(found), strings.Join(disks, ", "))
-}
-
 // slingshot looks whether a job's process may use the network adapters: each step has
 // virtual networks of its own, which Slurm makes.
 func (m Machine) slingshot() Check {

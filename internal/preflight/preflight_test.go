@@ -131,6 +131,24 @@ func TestAll(t *testing.T) {
 		"nvme": {func(m *Machine, _ *config.Config) {
 			plant(t, m.root, map[string]string{"sys/class/nvme/nvme0/model": "Fast Disk 3000  \n"})
 		}, "nvme", OK, []string{"1 device(s): nvme0 Fast Disk 3000"}},
+		"disks": {func(m *Machine, c *config.Config) {
+			c.NVMe.Paths, c.NVMe.Bytes = []string{filepath.Join(t.TempDir(), "new")}, 4*units.GiB
+			m.statfs = func(string) (unix.Statfs_t, error) {
+				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
+			}
+		}, "nvme", OK, []string{"4GiB in /", "no device"}},
+		"disks too small": {func(m *Machine, c *config.Config) {
+			c.NVMe.Paths, c.NVMe.Bytes = []string{t.TempDir()}, 5*units.GiB
+			m.statfs = func(string) (unix.Statfs_t, error) {
+				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
+			}
+		}, "nvme", Warn, []string{"room for 4.00 GiB", "nvme.bytes lower"}},
+		"disks are memory":  {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{t.TempDir()} }, "nvme", Warn, []string{"tmpfs", "memory"}},
+		"disks are lustre":  {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{c.Lustre.Dir} }, "nvme", Warn, []string{"Lustre", "other nodes"}},
+		"disks are missing": {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{"/none/at/all"} }, "nvme", Fail, []string{"mkdir -p /none/at"}},
+		"disks need buffers": {func(_ *Machine, c *config.Config) {
+			c.Shm.Bytes, c.NVMe.Paths, c.NVMe.FileBytes = units.GiB, []string{t.TempDir()}, 128*units.MiB
+		}, "memory", Fail, []string{"19.2 GiB"}},
 		"slingshot without a network": {func(m *Machine, _ *config.Config) {
 			plant(t, m.root, map[string]string{"sys/class/cxi/cxi0/x": "", "sys/class/cxi/cxi1/x": ""})
 			m.env = []string{"SLURM_STEP_ID=0"}
@@ -225,5 +243,31 @@ func TestSocketDirectoryIsTheLinkOfAnotherUser(t *testing.T) {
 	}
 	if got := (Machine{}).socketDir(filepath.Join(link, "s")); got.Verdict != Fail || !got.NoStart {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestOwnMount: a /dev/shm that job_container/tmpfs has made for the job is named. The lines are those of a real Slurm 22.05.
+func TestOwnMount(t *testing.T) {
+	const (
+		node = "61 60 0:23 / /dev/shm rw,relatime - tmpfs tmpfs rw,size=24683656k\n"
+		tmp  = "68 45 254:0 /var/slurm/n0/17/.17 /tmp rw,relatime - ext4 /dev/vda rw,discard\n"
+		own  = "62 61 0:39 / /dev/shm rw,relatime - tmpfs tmpfs rw\n"
+	)
+	for name, c := range map[string]struct {
+		mounts, job string
+	}{
+		"of the job": {node + tmp + own, "17"},
+		"of a newer Slurm, which has a folder for each directory": {node + own + strings.Replace(tmp, "/.17", "/.17/_tmp", 1), "17"},
+		"of the node":                         {node, ""},
+		"of the node, with a /tmp of the job": {node + tmp, ""},
+		"of a container":                      {node + own, ""},
+		"of a home directory":                 {node + own + strings.Replace(tmp, "/.17", "/.18", 1), ""},
+	} {
+		m, config := healthy(t)
+		plant(t, m.root, map[string]string{"proc/self/mountinfo": c.mounts})
+		got := m.sharedMemory(config)
+		if m.ownMount("/dev/shm") != c.job || got.Verdict != OK || strings.Contains(got.Detail, "of job 17 alone") != (c.job != "") {
+			t.Errorf("%s: job %q, want %q: %s", name, m.ownMount("/dev/shm"), c.job, got.Detail)
+		}
 	}
 }

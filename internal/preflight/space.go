@@ -6,10 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/gpu/nvme"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
 	"cascadekv/internal/memlimit"
@@ -50,8 +53,41 @@ func (m Machine) sharedMemory(c *config.Config) Check {
 	case magic != unix.TMPFS_MAGIC && magic != unix.HUGETLBFS_MAGIC && magic != unix.RAMFS_MAGIC:
 		return Warning(name, "choose a shm.path below /dev/shm", "%s is on %s: every put writes to a disk", c.Shm.Path, kind)
 	}
-	return Okay(name, "%s has %s free of %s, shm.bytes is %s", dir, size(free), size(total), c.Shm.Bytes)
+	own := ""
+	if job := m.ownMount(dir); job != "" {
+		own = "; it is that of job " + job + " alone (job_container/tmpfs): arenas end with the job, and before that the launcher rescues what killed ranks left"
+	}
+	return Okay(name, "%s has %s free of %s, shm.bytes is %s%s", dir, size(free), size(total), c.Shm.Bytes, own)
 }
+
+// ownMount returns the number of the Slurm job that has a file system of its own at dir; "" for the node's. In the
+// mount namespace of job_container/tmpfs something of its base directory, BasePath/JOB/.JOB, is mounted for that job,
+// and at dir there are two file systems, of which the second hides the node's.
+func (m Machine) ownMount(dir string) (job string) {
+	text, err := os.ReadFile(m.path("proc/self/mountinfo"))
+	if err != nil {
+		return ""
+	}
+	mounts := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line) // id, parent, device, root, mount point
+		if len(fields) < 5 {
+			continue
+		}
+		if fields[4] == dir {
+			mounts++
+		}
+		if of := containerRoot.FindStringSubmatch(fields[3]); of != nil && of[1] == of[2] {
+			job = of[1]
+		}
+	}
+	if mounts < 2 {
+		return ""
+	}
+	return job
+}
+
+var containerRoot = regexp.MustCompile(`/(\d+)/\.(\d+)(?:/|$)`)
 
 // atMost is the remedy for an arena that does not fit into room bytes: a value
 // of shm.bytes that does, where there is one, or another remedy.
@@ -114,20 +150,28 @@ func (m Machine) Left() (left int64, of string) {
 	return max(0, left-kept), fmt.Sprintf("%s, beyond %d that the rank keeps for itself", of, kept)
 }
 
+// nvmeBuffers is the host memory of the tier on local disks.
+func nvmeBuffers(c *config.Config) units.Bytes {
+	if len(c.NVMe.Paths) == 0 {
+		return 0
+	}
+	return nvme.Buffers * c.NVMe.FileBytes
+}
+
 // memory compares the tiers with the job's limit and with what the node has.
 func (m Machine) memory(c *config.Config) Check {
 	const name, ask = "memory", "ask for more: sbatch --mem, or the memory limit of the container"
 	node := memlimit.Node{Root: m.root}
-	tiers := uint64(c.Shm.Bytes + c.Host.Bytes)
+	tiers := uint64(c.Shm.Bytes + c.Host.Bytes + nvmeBuffers(c))
 	limit := node.Limit()
 	need := tiers + uint64(overhead)
 	if limit.Bytes < int64(leastLimit) {
 		return noStart(Failure(name, ask, "the limit of control group %s is %s, and a rank needs %s at least", limit.Group, size(uint64(limit.Bytes)), leastLimit))
 	}
 	if uint64(limit.Bytes) < need {
-		fits := max(0, limit.Bytes-reserve(limit.Bytes)-int64(c.Host.Bytes))
+		fits := max(0, limit.Bytes-reserve(limit.Bytes)-int64(c.Host.Bytes+nvmeBuffers(c)))
 		return Failure(name, atMost(c.Shm.Bytes, uint64(fits), ask),
-			"the limit of control group %s is %s; shm, host and overhead need %s", limit.Group, size(uint64(limit.Bytes)), size(need))
+			"the limit of control group %s is %s; the tiers and overhead need %s", limit.Group, size(uint64(limit.Bytes)), size(need))
 	}
 	has, err := node.Available()
 	available := uint64(has)
@@ -136,7 +180,7 @@ func (m Machine) memory(c *config.Config) Check {
 	}
 	if available+allocated(c.Shm.Path) < need {
 		return Warning(name, "set shm.bytes lower, or stop something else on this node",
-			"%s available; shm, host and overhead need %s", size(available), size(need))
+			"%s available; the tiers and overhead need %s", size(available), size(need))
 	}
 	if limit.Group == "" {
 		return Okay(name, "%s available, no control-group limit, %s needed", size(available), size(need))

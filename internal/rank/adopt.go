@@ -10,6 +10,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/dht"
 	"cascadekv/dht/fabric"
+	"cascadekv/dht/members"
 	"cascadekv/internal/config"
 	"cascadekv/tiers"
 )
@@ -63,7 +64,11 @@ func (a *adopter) wake() {
 func (a *adopter) start(c *config.Config, work *background) {
 	switch {
 	case a.node != nil:
-		work.Go(func() { a.run(work.ctx, adoptQuiet, adoptEvery) })
+		first := adoptQuiet
+		if c.Peers.Ranks > 1 {
+			first += members.StartFor // until it hears of the others it would adopt what falls to them
+		}
+		work.Go(func() { a.run(work.ctx, first, adoptEvery) })
 		return
 	case c.Lustre.Dir == "" || c.Lustre.Index == "off": // all was recovered
 		work.Go(func() { a.run(work.ctx, never, never) })

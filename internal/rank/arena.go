@@ -17,7 +17,6 @@ import (
 	"cascadekv/internal/config"
 	"cascadekv/internal/fault"
 	"cascadekv/internal/handover"
-	"cascadekv/internal/preflight"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
@@ -33,9 +32,10 @@ type arenaFile struct {
 	log    *slog.Logger
 }
 
-// openArena opens the arena, the one that was handed over if there is one.
-func openArena(c config.Shm, job uint64, st *handover.State, log *slog.Logger) (*arenaFile, error) {
-	o := memory.Options{Name: shm.Name, Path: c.Path, Job: job, Bytes: int64(c.Bytes), File: st.ArenaFile(), Left: preflight.Here(nil).Left}
+// openArena opens the arena, the one that was handed over if there is one. left is as in
+// memory.Options.
+func openArena(c config.Shm, job uint64, left func() (int64, string), st *handover.State, log *slog.Logger) (*arenaFile, error) {
+	o := memory.Options{Name: shm.Name, Path: c.Path, Job: job, Bytes: int64(c.Bytes), File: st.ArenaFile(), Left: left}
 	if o.File != nil {
 		o.Path = o.File.Name()
 	}

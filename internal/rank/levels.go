@@ -2,9 +2,11 @@ package rank
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 
 	"cascadekv/cascade"
+	"cascadekv/gpu/nvme"
 	"cascadekv/internal/config"
 	"cascadekv/internal/handover"
 	"cascadekv/internal/preflight"
@@ -18,6 +20,7 @@ import (
 type levels struct {
 	arena   *arenaFile
 	host    *memory.Tier    // nil: none
+	nvme    *nvme.Tier      // nil: none
 	cold    *lustre.Tier    // nil: none
 	buffers *memory.Buffers // for blocks of other ranks that are not kept; nil without peers
 }
@@ -30,11 +33,22 @@ func openLevels(c config.Config, job uint64, st *handover.State, log *slog.Logge
 			err = errors.Join(err, l.close())
 		}
 	}()
-	if l.arena, err = openArena(c.Shm, job, st, log); err != nil {
+	if c.Peers.Fabric != "off" {
+		if l.buffers, err = memory.NewBuffers(int64(c.Peers.ReadBuffer)); err != nil {
+			return l, err
+		}
+	}
+	if len(c.NVMe.Paths) > 0 {
+		if l.nvme, err = openNVMe(c.NVMe, log); err != nil {
+			return l, err
+		}
+	}
+	left := l.left(preflight.Here(nil).Left)
+	if l.arena, err = openArena(c.Shm, job, left, st, log); err != nil {
 		return l, err
 	}
 	if c.Host.Bytes > 0 {
-		l.host, err = memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: preflight.Here(nil).Left})
+		l.host, err = memory.Open(memory.Options{Name: host.Name, Bytes: int64(c.Host.Bytes), Left: left})
 		if err != nil {
 			return l, err
 		}
@@ -44,10 +58,25 @@ func openLevels(c config.Config, job uint64, st *handover.State, log *slog.Logge
 			return l, err
 		}
 	}
-	if c.Peers.Fabric != "off" {
-		l.buffers, err = memory.NewBuffers(int64(c.Peers.ReadBuffer))
+	return l, nil
+}
+
+// left is how much memory the tiers may still take of what the process may: buffers
+// get theirs when they are used, and must find it then.
+func (l *levels) left(of func() (int64, string)) func() (int64, string) {
+	buffers, disks := l.buffers, l.nvme
+	return func() (int64, string) {
+		left, what := of()
+		if buffers != nil {
+			untouched := buffers.Untouched()
+			left, what = left-untouched, fmt.Sprintf("%s, and %d for blocks of other ranks", what, untouched)
+		}
+		if disks != nil {
+			untouched := disks.Untouched()
+			left, what = left-untouched, fmt.Sprintf("%s, and %d for blocks on their way to and from nvme", what, untouched)
+		}
+		return max(0, left), what
 	}
-	return l, err
 }
 
 // close ends a start that failed before the store owned the tiers.
@@ -55,6 +84,9 @@ func (l *levels) close() error {
 	var err error
 	if l.host != nil {
 		err = l.host.Close()
+	}
+	if l.nvme != nil {
+		err = errors.Join(err, l.nvme.Close())
 	}
 	if l.cold != nil {
 		err = errors.Join(err, l.cold.Close())
@@ -79,6 +111,9 @@ func (l *levels) into(o *cascade.Options) {
 		o.Memory = append(o.Memory, l.host)
 	}
 	o.Memory = append(o.Memory, l.arena.tier)
+	if l.nvme != nil {
+		o.Memory = append(o.Memory, l.nvme)
+	}
 	if l.cold != nil {
 		o.Cold = l.cold
 	}

@@ -53,6 +53,15 @@ type RunOptions struct {
 // batch systems signal a job's steps and its script.
 const SameOrder = 5 * time.Second
 
+// StepLost among Signals is an order to end that nobody gave: the process that Slurm started this one with
+// is gone. Whoever learns of that later, as an epilog, gives the first order.
+var StepLost os.Signal = stepLost{}
+
+type stepLost struct{}
+
+func (stepLost) String() string { return "the rank's step is lost" }
+func (stepLost) Signal()        {}
+
 // errCutShort ends a life without a drain.
 var errCutShort = errors.New("a second signal ended the rank without draining")
 
@@ -86,6 +95,9 @@ type life struct {
 // cutShort records a signal to end. It reports whether the signal is a second
 // order, to end without draining.
 func (l *life) cutShort(sig os.Signal) bool {
+	if sig == StepLost {
+		return false
+	}
 	now := l.Now()
 	if l.ordered.IsZero() {
 		l.ordered = now
@@ -195,7 +207,7 @@ func (l *life) drain(r Running) error {
 		select {
 		case err := <-done:
 			if err != nil {
-				l.Log.Error("drain is incomplete: blocks that lustre does not have are in the arena file only", "err", err)
+				l.Log.Error("the rank has not ended in good order: what could not be written is where the lines before say, or gone", "err", err)
 				return err
 			}
 			l.Log.Info("cascaded ends")

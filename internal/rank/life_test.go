@@ -103,7 +103,7 @@ func (l running) signal(t *testing.T, sig os.Signal, later time.Duration) {
 	case <-patience:
 		t.Fatalf("nobody reads %v; the log:\n%s", sig, l.log)
 	}
-	if sig == syscall.SIGHUP {
+	if sig == syscall.SIGHUP || sig == StepLost {
 		return
 	}
 	select {
@@ -211,6 +211,23 @@ func TestRepeatedSignals(t *testing.T) {
 		close(f.drained)
 		if got := l.ended(t); got == nil || l.log.Has("second signal") {
 			t.Errorf("got %v; the log:\n%s", got, l.log)
+		}
+	})
+	t.Run("a lost step", func(t *testing.T) {
+		for name, signals := range map[string][]os.Signal{"before": {StepLost, syscall.SIGTERM}, "after": {syscall.SIGTERM, StepLost}} {
+			f := newFake()
+			f.drained = make(chan bool)
+			l := start(t, config.Sources{}, f.open)
+			expect(t, f.calls, "serve")
+			for _, sig := range signals {
+				l.signal(t, sig, late)
+			}
+			expect(t, f.calls, "shutdown")
+			close(f.drained)
+			if got := l.ended(t); got != nil || l.log.Has("second signal") {
+				t.Errorf("%s a signal: got %v; the log:\n%s", name, got, l.log)
+			}
+			f.serveErr <- nil
 		}
 	})
 	t.Run("opening", func(t *testing.T) {

@@ -164,6 +164,9 @@ func (r *Rank) watch(c *config.Config, arenaLost func(error)) {
 			r.fail(err)
 		}
 	})
+	if disks := r.levels.nvme; disks != nil {
+		r.work.Go(func() { watchNVMe(r.work.ctx, disks, r.log) })
+	}
 	cold := r.levels.cold
 	if cold == nil {
 		return

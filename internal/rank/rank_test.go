@@ -9,10 +9,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/dht/members"
 	"cascadekv/internal/arena"
 	"cascadekv/internal/config"
 	"cascadekv/internal/resp"
@@ -152,6 +154,50 @@ func TestRanksAdopt(t *testing.T) {
 	}
 	eventually(t, "a block of the rank that left", func() bool { return has(t, ranks[0], "k", value) })
 	if err := ends[0](); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRanksThatStartTogetherAdoptTogether: the first of ranks that start together does not adopt, while it waits
+// for the others, what falls to them.
+func TestRanksThatStartTogetherAdoptTogether(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("0123456789abcdef0123456789abcdef\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lustre, value := t.TempDir(), bytes.Repeat([]byte("kv"), 50_000)
+	before := configOf(t, t.TempDir())
+	before.Rank, before.Lustre.Dir = 7, lustre
+	r, served, end := live(t, before, io.Discard)
+	put(t, r, "k", value)
+	if err := errors.Join(end(), <-served); err != nil {
+		t.Fatal(err)
+	}
+	var log testlog.Log
+	var ranks []*Rank
+	var ends []func() error
+	began := time.Now()
+	for i := range 2 {
+		c := configOf(t, t.TempDir())
+		c.Rank, c.Lustre.Dir, c.Peers.Fabric, c.Peers.Munge, c.Peers.SecretFile, c.Peers.Ranks = i, lustre, "tcp", "off", secret, 2
+		to := io.Writer(&log)
+		if i > 0 {
+			time.Sleep(adoptQuiet + time.Second)
+			c.Peers.Seeds, to = ranks[0].peers.GossipAddr(), io.Discard
+		}
+		r, _, end := live(t, c, to)
+		ranks, ends = append(ranks, r), append(ends, end)
+	}
+	eventually(t, "the other rank", func() bool { return log.Has("member joined") })
+	late := time.Since(began) > members.StartFor // on a machine with other things to do: nothing was waited for
+	for _, r := range ranks {
+		eventually(t, "a block of an earlier job", func() bool { return has(t, r, "k", value) })
+	}
+	met, adopted := strings.Index(log.String(), "member joined"), strings.Index(log.String(), "catalogue index: updated")
+	if adopted >= 0 && adopted < met && !late {
+		t.Errorf("it adopted before it knew of the other rank:\n%s", &log)
+	}
+	if err := errors.Join(ends[1](), ends[0]()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"cascadekv/internal/testing/race"
 )
 
 var replyCalls = map[string]func(w *Writer){
@@ -124,7 +126,7 @@ func TestWriterDoesNotAllocate(t *testing.T) {
 	})
 	// The pool may be emptied by a collection at any time.
 	limit := 1.0
-	if poolForgets {
+	if race.On { // it makes sync.Pool forget
 		limit = 4
 	}
 	if n >= limit {

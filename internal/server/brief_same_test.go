@@ -8,17 +8,14 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/testing/noise"
 )
 
 // briefStream returns commands on keys with a prefix: runs of brief ones, and others.
 func briefStream(seed uint64, prefix string) (commands []string) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	value := func(sizes ...int) string {
-		p := make([]byte, sizes[rng.IntN(len(sizes))])
-		for i := range p {
-			p[i] = byte(rng.Uint32())
-		}
-		return string(p)
+		return string(noise.Bytes(rng.Uint64(), sizes[rng.IntN(len(sizes))]))
 	}
 	small := func() string { return value(0, 1, 100, 4096, briefBytes) }
 	key := func() string {

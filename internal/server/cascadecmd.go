@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -85,18 +84,17 @@ func cmdCascadeProbe(ctx context.Context, c *conn, words [][]byte) {
 	answers.Probe(&c.wr, &p)
 }
 
-// cmdCascadeAdvise answers how much of a chain to load for a client that computes a block in so
-// many microseconds.
+// cmdCascadeAdvise answers how much of a chain to load for a client that can also compute it.
 func cmdCascadeAdvise(ctx context.Context, c *conn, words [][]byte) {
-	perBlock, ok := args.BlockTime(words[2])
-	if !ok {
-		c.wr.Error(args.Number)
+	ask, byWords, keys, bad := args.ParseAdvise(words[2:])
+	if bad != "" {
+		c.wr.Error(bad)
 		return
 	}
-	defer untold(c, len(words)-3, time.Now())
-	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), block.CopyKeys(words[3:]), perBlock)
-	cascade.Asked(c.srv.opt.Store, string(words[1]), words[3:])
-	answers.Advice(&c.wr, &a)
+	defer untold(c, len(keys), time.Now())
+	a := cascade.Advise(ctx, c.srv.opt.Store, string(words[1]), block.CopyKeys(keys), ask)
+	cascade.Asked(c.srv.opt.Store, string(words[1]), keys)
+	answers.Advice(&c.wr, &a, byWords)
 }
 
 func cmdCascadeHint(ctx context.Context, c *conn, words [][]byte) {
@@ -131,11 +129,11 @@ func cmdCascadeLayout(c *conn, words [][]byte) {
 		c.wr.Error(bad)
 		return
 	}
-	if len(ns) > block.MaxKey {
-		c.wr.Error(fmt.Sprintf("ERR a namespace of %d bytes; %d at most", len(ns), block.MaxKey))
-		return
+	err := cascade.CheckNamespace(ns)
+	if err == nil {
+		err = book.Set(ns, l)
 	}
-	if err := book.Set(ns, l); err != nil {
+	if err != nil {
 		c.wr.Error("ERR " + err.Error())
 		return
 	}
@@ -204,6 +202,11 @@ func cmdCascadeScan(c *conn, args [][]byte) { c.scan(string(args[1]), args[2:]) 
 
 // cmdCascadeClear is FLUSHDB of a namespace of the store.
 func cmdCascadeClear(ctx context.Context, c *conn, args [][]byte) {
-	c.srv.opt.Store.Clear(ctx, string(args[1]), false)
+	ns := string(args[1])
+	if err := cascade.CheckNamespace(ns); err != nil {
+		c.wr.Error("ERR " + err.Error())
+		return
+	}
+	c.srv.opt.Store.Clear(ctx, ns, false)
 	c.wr.Simple("OK")
 }

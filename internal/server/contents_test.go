@@ -2,8 +2,10 @@ package server
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
+	"cascadekv/cascade"
 	"cascadekv/dht/directory"
 )
 
@@ -57,7 +59,14 @@ func TestReadByID(t *testing.T) {
 	if got := e.do("CASCADE.DEL", ns, id).Int; got != 0 {
 		t.Errorf("DEL: %d", got)
 	}
-	e.do("CASCADE.CLEAR", ns)
+	for _, refused := range [][]string{{"CASCADE.CLEAR", ns}, {"CASCADE.LAYOUT", ns, "BYTES", "100"}} {
+		if _, err := e.Do(refused...); err == nil || !strings.Contains(err.Error(), cascade.ErrBadEntry.Error()) {
+			t.Errorf("%q: %v", refused, err)
+		}
+	}
+	if got := e.do("CASCADE.LAYOUT", ns); !got.Null() {
+		t.Errorf("LAYOUT: %+v", got)
+	}
 	if got := e.do("CASCADE.SCAN", ns, "0").Elems[1]; len(got.Elems) != 0 {
 		t.Errorf("SCAN: %+v", got)
 	}

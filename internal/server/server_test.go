@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"cascadekv/cascade"
 	"cascadekv/internal/netio"
 	"cascadekv/internal/resp"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 	"cascadekv/tiers/shm"
@@ -130,14 +130,7 @@ func (r *rig) raw(network string) (net.Conn, *bufio.Reader) {
 	return c, bufio.NewReader(c)
 }
 
-func randomBytes(seed uint64, n int) []byte {
-	p := make([]byte, n)
-	rng := rand.New(rand.NewPCG(seed, 3))
-	for i := range p {
-		p[i] = byte(rng.Uint32())
-	}
-	return p
-}
+func randomBytes(seed uint64, n int) []byte { return noise.Bytes(seed, n) }
 
 func TestValuesOfEverySizeComeBack(t *testing.T) {
 	r := newRig(t, 64<<20)

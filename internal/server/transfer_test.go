@@ -121,7 +121,7 @@ func (m *mover) step() {
 	per := len(pairs) / len(keys)
 	if m.rng.IntN(2) == 0 {
 		var options []string
-		for _, o := range [][]string{{"REPLACE"}, {"CHAIN"}, {"PARENT", "head"}, {"PX", "100000"}, {"PREFIX"}, {"GENERATED"}} {
+		for _, o := range [][]string{{"REPLACE"}, {"CHAIN"}, {"PARENT", "head"}, {"PX", "100000"}, {"PREFIX"}, {"GENERATED"}, {"SHARED", "2"}, {"DUE", "30000"}} {
 			if m.rng.IntN(3) == 0 {
 				options = append(options, o...)
 			}

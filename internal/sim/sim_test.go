@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"cascadekv/internal/testing/race"
 )
 
 // check asserts what issue 4 promises of any number of ranks.
@@ -57,7 +59,7 @@ func TestRanks8(t *testing.T) {
 func TestRanks64(t *testing.T) { check(t, Options{Ranks: 64, Seed: 2, Names: 32}) }
 
 func TestRanks256(t *testing.T) {
-	if raceDetector {
+	if race.On {
 		t.Skip("the smaller ones do for the race detector")
 	}
 	check(t, Options{Ranks: 256, Seed: 3, Names: 32})

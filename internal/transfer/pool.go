@@ -35,7 +35,7 @@ const (
 
 // Store is what transfers need of a store: *cascade.Store.
 type Store interface {
-	PutBatchFunc(ctx context.Context, items []cascade.FuncItem, spread cascade.ParallelFor) []error
+	PutBatchFunc(ctx context.Context, items []cascade.FuncItem, spread cascade.ParallelFor, h cascade.Hint) []error
 	GetBatch(ctx context.Context, ns string, keys []string, how ...cascade.GetOption) ([]*cascade.View, error)
 	Get(ctx context.Context, ns, key string, how ...cascade.GetOption) (*cascade.View, error)
 	Arena() (cascade.Arena, bool)

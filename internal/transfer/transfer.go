@@ -67,6 +67,8 @@ type Options struct {
 	Replace   bool      // what the keys name now
 	Expires   time.Time // zero: never
 	Job       int64     // number, of a transfer that is submitted
+
+	Hint cascade.Hint // of the blocks
 }
 
 // New returns a transfer between a region and keys of a namespace: of stored blocks
@@ -129,7 +131,7 @@ func (t *Transfer) findAgain() {
 // repeats keeps the parent that it has where it stands first: under the key before
 // it, it would be its own ancestor.
 func (t *Transfer) entry(i int) cascade.Entry {
-	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix, Generated: t.opt.Generated, Expires: t.opt.Expires}
+	e := cascade.Entry{Namespace: t.ns, Key: t.keys[i], Prefix: t.opt.Prefix || i < t.opt.Hint.Shared, Generated: t.opt.Generated, Expires: t.opt.Expires}
 	if first, ok := t.repeats[i]; ok {
 		i = first
 	}
@@ -212,7 +214,9 @@ func (t *Transfer) storeKeys(ctx, within context.Context, from, to int) {
 			},
 		}
 	}
-	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(from, to)) {
+	hint := t.opt.Hint
+	hint.Shared -= from
+	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(from, to), hint) {
 		switch {
 		case err == nil:
 			t.status[from+k] = Moved

@@ -179,3 +179,22 @@ func FuzzDuration(f *testing.F) {
 		}
 	})
 }
+
+func TestPorts(t *testing.T) {
+	for in, want := range map[string]string{"": "", "20000-20100": "20000-20100", " 20000 - 20100 ": "20000-20100", "7946": "7946", "7946-7946": "7946", "1-65535": "1-65535"} {
+		p, err := ParsePorts(in)
+		if err != nil || p.String() != want {
+			t.Errorf("ParsePorts(%q) = %v, %v; want %q", in, p, err, want)
+		}
+	}
+	for _, in := range []string{"0", "0-10", "20100-20000", "20000-", "-1", "65536", "1-70000", "a-b", "1-2-3"} {
+		p := Ports(7)
+		if err := p.UnmarshalText([]byte(in)); !errors.Is(err, ErrPorts) || p != 7 {
+			t.Errorf("%q: %v, %v", in, p, err)
+		}
+	}
+	p, _ := ParsePorts("20000-20003")
+	if p.Count() != 4 || p.First() != 20000 || p.Last() != 20003 || Ports(0).Count() != 0 {
+		t.Errorf("%d ports from %d to %d", p.Count(), p.First(), p.Last())
+	}
+}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/lustre/segment"
 	"cascadekv/lustre/segment/lease"
 	"cascadekv/tiers"
@@ -39,10 +39,7 @@ func newData() *data {
 }
 
 func payload(seed uint64, size int) []byte {
-	p := make([]byte, size)
-	var key [32]byte
-	key[0], key[1], key[2] = byte(seed), byte(seed>>8), byte(seed>>16)
-	rand.NewChaCha8(key).Read(p)
+	p := noise.Bytes(seed, size)
 	for i := 1; i < size && seed%4 != 3; i += 2 {
 		p[i] = 0x3f // a codec can halve it
 	}

@@ -315,14 +315,15 @@ func (t *taking) take(s index.Segment, has segment.Contents) index.Batch {
 	for _, r := range has.Layouts {
 		c.store.Observe(r.Name.Namespace, r.Name.Seq, *r.Layout)
 	}
+	own := c.isOwn(partOf(s))
 	var older []bool
-	if !c.isOwn(partOf(s)) {
+	if !own {
 		older = t.weighNames(s, has)
 	}
 	b := c.batch(s, has, older)
 	b.Mark = uint64(has.Size)
-	if has.Sealed {
-		b.Mark |= sealedMark
+	if has.Sealed && (!own || c.store.IsSpilled(partOf(s), s.File)) {
+		b.Mark |= sealedMark // of others Complete judges
 	}
 	return b
 }

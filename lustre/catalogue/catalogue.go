@@ -63,7 +63,7 @@ type Catalogue struct {
 
 // round is what the last AdoptParts made findable.
 type round struct {
-	parts map[tiers.Part]bool
+	parts map[tiers.Part]bool // nil: none has ended since the index was opened or begun anew
 	fresh map[index.Segment]bool
 }
 
@@ -340,8 +340,8 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 
 // older reports for which names the index has records below their Seq, withdrawn ones
 // included, and returns what withdraws them there. Of a name there is one record; judged: a
-// withdrawal of this rank's own that is just below was read from a file, and counts only if
-// it hides some of others. Else it may be one that was not recorded in a file.
+// record of this rank's own that was read from a file, a withdrawal just below or a name just
+// at Seq, counts only if it hides some of others. Else it may be one that was not recorded in a file.
 func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
 	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
 	for i, n := range names {
@@ -353,10 +353,12 @@ func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Se
 	older := make([]bool, len(names))
 	drops := map[index.Segment][]index.Name{}
 	for i, e := range entries {
+		own := judged && e.Name.Key != (index.Key{}) && c.isOwn(partOf(e.Segment))
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
+			older[i] = own && e.Name.Hides && !e.Name.Dropped && e.Name.Seq == names[i].Seq
 			continue
 		}
-		itself := judged && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq && c.isOwn(partOf(e.Segment))
+		itself := own && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq
 		older[i] = e.Name.Hides || !itself
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})

@@ -26,7 +26,7 @@ type lost struct {
 func (l *lost) meet(s index.Segment) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.met) == mostLost || l.read[s] == l.gone {
+	if at, was := l.read[s]; len(l.met) == mostLost || was && at == l.gone {
 		return
 	}
 	if l.met == nil {

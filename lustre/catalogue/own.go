@@ -1,10 +1,12 @@
 package catalogue
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +26,7 @@ import (
 type own struct {
 	parts    atomic.Pointer[map[tiers.Part]bool]
 	complete map[index.Segment]index.SegmentState // read only once the store has recovered
+	behind   sync.Map                             // index.Segment: a file with blocks for which the index goes by another copy
 	lacking  atomic.Bool                          // the index was begun anew, and may not have all files yet
 	begun    atomic.Uint64                        // how often it was begun anew, counted once lacking is set
 }
@@ -65,11 +68,15 @@ func segmentOf(p tiers.Part, number uint64) index.Segment {
 // Wrote implements segment.Indexer.
 func (c *Catalogue) Wrote(ctx context.Context, p tiers.Part, number uint64, has segment.Contents) error {
 	c.addOwn(p)
-	b := c.batch(segmentOf(p, number), has, nil)
-	b.Mark = uint64(has.Size)
+	s, behind := segmentOf(p, number), false
+	b := c.batch(s, has, nil)
+	b.Mark, b.Behind = uint64(has.Size), &behind
 	err := c.index.PutBatch(ctx, b)
 	if err != nil {
 		c.spaces.Clear() // what was not put is not known
+	}
+	if behind {
+		c.own.behind.Store(s, true)
 	}
 	return unavailable(err)
 }
@@ -84,12 +91,17 @@ func (c *Catalogue) Has(p tiers.Part, number uint64) (segment.Spilled, bool) {
 	return segment.Spilled{Part: p, Number: number, Size: int64(s.Mark &^ sealedMark), Blocks: int(s.Blocks), Payload: int64(s.Bytes)}, true
 }
 
-// Complete implements segment.Indexer.
+// Complete implements segment.Indexer. A file with blocks for which the index goes by another copy, which the
+// store may have evicted, is recorded only with those by which the store goes: without the other, the next run would
+// miss them.
 func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, size int64, here []segment.Stored) error {
 	if c.own.lacking.Load() {
 		return unavailable(errLacking)
 	}
 	s := segmentOf(p, number)
+	if _, is := c.own.behind.Load(s); is && here == nil {
+		return unavailable(errBehind)
+	}
 	var elsewhere segment.Contents // blocks of which it goes by another copy, or has none
 	if err := c.places(here, func(it segment.Stored, at index.Block) {
 		if at.Info.ID.IsZero() || at.Place.Segment != s || at.Place.Offset != it.At.Offset {
@@ -103,8 +115,10 @@ func (c *Catalogue) Complete(ctx context.Context, p tiers.Part, number uint64, s
 	return unavailable(c.index.PutBatch(ctx, b))
 }
 
-// places calls fn with each of some blocks and where the index has it, nothing if in no file.
+// places calls fn with each of some blocks and where the index has it, nothing if in no file. It
+// goes by their ids in order: the index finds a next one of many near the last.
 func (c *Catalogue) places(blocks []segment.Stored, fn func(it segment.Stored, at index.Block)) error {
+	blocks = slices.SortedFunc(slices.Values(blocks), func(a, b segment.Stored) int { return bytes.Compare(a.Info.ID[:], b.Info.ID[:]) })
 	for some := range slices.Chunk(blocks, judgeStep) {
 		ids, has := make([]block.ID, len(some)), make([]index.Block, len(some))
 		for i, it := range some {
@@ -121,6 +135,8 @@ func (c *Catalogue) places(blocks []segment.Stored, fn func(it segment.Stored, a
 }
 
 var errLacking = fmt.Errorf("%w: the index is being filled anew", tiers.ErrNotNow)
+
+var errBehind = fmt.Errorf("%w: another copy counts in the index", tiers.ErrNotNow)
 
 // Whole calls look, and returns its error. If the index did not have all of this rank's files
 // from before that until after it, what look found says nothing of what it did not find: the
@@ -148,6 +164,7 @@ func (c *Catalogue) Gone(p tiers.Part, number uint64) {
 	ctx, cancel := context.WithTimeout(context.Background(), goneWait)
 	defer cancel()
 	c.lost.forget()
+	c.own.behind.Delete(segmentOf(p, number))
 	_ = c.index.DeleteSegment(ctx, segmentOf(p, number))
 }
 
@@ -242,15 +259,18 @@ func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int
 
 // NamesOf returns the names that stand for blocks and are recorded apart from them, in
 // files of this rank, and which blocks have such names in those of other parts: in parts that
-// are shown, for what the index has of parts that are gone may be withdrawn.
+// are shown, for what the index has of parts that are gone may be withdrawn. Until a round has
+// ended any block may.
 func (c *Catalogue) NamesOf(ids []block.ID) (names map[block.ID][]block.Name, others map[block.ID]bool, err error) {
+	begun, shown := c.own.begun.Load(), c.shown.Load().parts // before the index, which a round fills first
 	strays, err := c.index.Strays(ids)
 	if err != nil {
 		return nil, nil, unavailable(err)
 	}
 	names, others = map[block.ID][]block.Name{}, map[block.ID]bool{}
-	shown := c.shown.Load().parts
+	unsure := shown == nil || c.own.begun.Load() != begun
 	for i, entries := range strays {
+		others[ids[i]] = unsure
 		for _, e := range entries {
 			p := partOf(e.Segment)
 			if !c.isOwn(p) {

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+
+	"cascadekv/internal/testing/noise"
 )
 
 func newCoder(t testing.TB, o Options) *Coder {
@@ -20,13 +22,7 @@ func newCoder(t testing.TB, o Options) *Coder {
 func seeded() *rand.Rand { return rand.New(rand.NewPCG(7, 11)) }
 
 // randomBytes nothing can compress.
-func randomBytes(n int) []byte {
-	r, p := seeded(), make([]byte, n)
-	for i := range p {
-		p[i] = byte(r.Uint32())
-	}
-	return p
-}
+func randomBytes(n int) []byte { return noise.Bytes(7, n) }
 
 // bf16Bytes are normal numbers as bf16.
 func bf16Bytes(n int) []byte {

@@ -172,32 +172,6 @@ func (x *Index) putAll(ctx context.Context, p *planner, batches []Batch) error {
 	return err
 }
 
-func (b Batch) check() error {
-	for _, it := range b.Blocks {
-		if it.Info.ID.IsZero() || it.Info.ID.IsProvisional() || it.Info.Size < 0 || it.Info.Size > block.MaxSize {
-			return badItem("block %v of %d bytes", it.Info.ID, it.Info.Size)
-		}
-		p := it.Place
-		if p.Offset < 0 || p.Stored < 0 {
-			return badItem("block %v, %d bytes at %d", it.Info.ID, p.Stored, p.Offset)
-		}
-		if p.Codec == 0 && (p.Stored != it.Info.Size || p.StoredCRC != it.Info.CRC) {
-			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
-		}
-	}
-	for _, s := range b.Spaces {
-		if err := s.Layout.Check(); err != nil || len(s.Text) > maxText {
-			return badItem("a namespace of %d bytes: %v", len(s.Text), err)
-		}
-	}
-	for _, n := range b.Names {
-		if n.Key == (Key{}) || n.Depth > maxDepth || len(n.Note) > maxNote {
-			return badItem("name %x at depth %d with a note of %d bytes", n.Key, n.Depth, len(n.Note))
-		}
-	}
-	return nil
-}
-
 // put plans a batch but for its names, which finish does in the order of their
 // depth, so that a parent is in its run before its children come.
 func (p *planner) put(b Batch) error {
@@ -210,6 +184,9 @@ func (p *planner) put(b Batch) error {
 			return err
 		}
 		p.here = append(p.here, cur)
+		if b.Behind != nil && cur.batch != p.batch {
+			*b.Behind = true
+		}
 	}
 	// Names of a segment mostly come in the order of their blocks.
 	here := p.here

@@ -108,6 +108,7 @@ type Batch struct {
 	Blocks  []Block // Place.Segment is ignored: it is the batch's
 	Count   bool    // these copies of the blocks count, whatever other segments have them: the segment has them already
 	Names   []Name  // their blocks may lie in other segments
+	Behind  *bool   // set to true if some of Blocks do not count; nil: nobody asks
 
 	// Spaces are namespaces that Space is to know. They replace what is known of them.
 	Spaces []Space
@@ -131,4 +132,30 @@ type SegmentState struct {
 	Bytes   uint64 // of Blocks
 	Stale   uint64 // of Names, those that another record of the name has replaced
 	Ended   bool   // all of Names have expired
+}
+
+func (b Batch) check() error {
+	for _, it := range b.Blocks {
+		if it.Info.ID.IsZero() || it.Info.ID.IsProvisional() || it.Info.Size < 0 || it.Info.Size > block.MaxSize {
+			return badItem("block %v of %d bytes", it.Info.ID, it.Info.Size)
+		}
+		p := it.Place
+		if p.Offset < 0 || p.Stored < 0 {
+			return badItem("block %v, %d bytes at %d", it.Info.ID, p.Stored, p.Offset)
+		}
+		if p.Codec == 0 && (p.Stored != it.Info.Size || p.StoredCRC != it.Info.CRC) {
+			return badItem("block %v of %d bytes is stored in %d without a codec", it.Info.ID, it.Info.Size, p.Stored)
+		}
+	}
+	for _, s := range b.Spaces {
+		if err := s.Layout.Check(); err != nil || len(s.Text) > maxText {
+			return badItem("a namespace of %d bytes: %v", len(s.Text), err)
+		}
+	}
+	for _, n := range b.Names {
+		if n.Key == (Key{}) || n.Depth > maxDepth || len(n.Note) > maxNote {
+			return badItem("name %x at depth %d with a note of %d bytes", n.Key, n.Depth, len(n.Note))
+		}
+	}
+	return nil
 }

@@ -57,6 +57,7 @@ func wantBatch(t *testing.T, s *opened, items []tiers.Item, want map[int]error) 
 		}
 		reads[i].Pin.Release()
 	}
+	settleDown(s)
 	if n := len(s.reads); n != 0 {
 		t.Errorf("%d I/O slots are still taken", n)
 	}

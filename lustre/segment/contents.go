@@ -164,17 +164,21 @@ func (s *Store) Hide(n block.Name) error {
 }
 
 // Hides has fn say which of the names that this store has a record but no block
-// of have records, up to their Seq, in segments that it has not read, and keeps
-// its own records of those alone. Until it was called, a store with
-// Options.Catalogued keeps all. fn may use the store.
+// of have older records, in segments that it has not read, that must not come back: up to the
+// Seq that it gives, and below the record itself where that does not withdraw the name, for its
+// block may be put again as it was. It keeps its own records of those alone. Until it was
+// called, a store with Options.Catalogued keeps all. fn may use the store.
 func (s *Store) Hides(fn func([]block.Name) []bool) {
 	s.mu.Lock()
 	var states []*nameState
 	var names []block.Name
 	for _, st := range s.names {
 		if st.dropped || s.blocks[st.id] == nil && !st.elsewhere {
-			states = append(states, st)
-			names = append(names, block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq})
+			n := block.Name{Namespace: st.key.namespace, Key: st.key.key, Seq: st.seq}
+			if !st.dropped {
+				n.Seq--
+			}
+			states, names = append(states, st), append(names, n)
 		}
 	}
 	s.mu.Unlock()
@@ -183,10 +187,6 @@ func (s *Store) Hides(fn func([]block.Name) []bool) {
 	defer s.mu.Unlock()
 	for i, st := range states {
 		st.hides = answers[i]
-		if st.hides && !st.dropped && st.seq == names[i].Seq {
-			// A NAME whose block is gone is no reason to keep it.
-			s.waiting = append(s.waiting, format.Record{Name: names[i], Dropped: true, Hides: true})
-		}
 	}
 	s.judged = true
 	if s.emptyLocked() != nil {

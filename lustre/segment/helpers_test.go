@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/race"
 	"cascadekv/internal/testing/segmenttest"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/lustre/segment/lease"
@@ -215,4 +216,4 @@ func writeFile(t *testing.T, p []byte, path ...string) {
 // thin tells whether tests that go through all points of something take some of
 // them. The race detector makes them ten times as long and finds nothing in
 // them, for one thing runs at a time; "make points" takes all.
-func thin() bool { return testing.Short() || raced }
+func thin() bool { return testing.Short() || race.On }

@@ -56,6 +56,7 @@ type recovery struct {
 	known  map[string]*file // segments that were read before, by path
 	ids    []block.ID       // indexed
 	newest map[nameKey]format.Record
+	files  []*file // that were read, with a user counted: which of them hold nothing is known when all are
 
 	lease.Round
 	ownOnly bool // of what is another's nothing is read
@@ -171,10 +172,15 @@ func (r *recovery) reload(f *file, own, settle bool) {
 		}
 	}
 	f.own = own
-	f.users++ // it must not be unlinked before what it holds is known
+	r.keepLocked(f)
 	s.mu.Unlock()
 	r.take(f, sc, entries)
-	s.unuse(f)
+}
+
+// keepLocked has a file stay until all that is to be read is.
+func (r *recovery) keepLocked(f *file) {
+	f.users++
+	r.files = append(r.files, f)
 }
 
 // take takes in those entries of f that were not taken in before.
@@ -184,6 +190,7 @@ func (r *recovery) take(f *file, sc *format.Scanner, entries []format.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.files[f] = struct{}{}
+	r.keepLocked(f)
 	f.size = sc.Size
 	f.stays = sc.Unsafe != nil || sc.Hidden != nil // for a run in which the rest of it can be had
 	f.unsettled, f.unsealed = sc.Unsettled, !sc.Footer
@@ -224,6 +231,10 @@ func (r *recovery) handOver(fn func(tiers.Entry) error) error {
 	}
 	s.mu.Lock()
 	s.noteReadLocked(r.newest)
+	for _, f := range r.files {
+		f.users-- // who calls this looks afterwards which can go
+	}
+	r.files = nil
 	blocks := make([]tiers.Entry, 0, len(r.ids))
 	for _, id := range r.ids {
 		if loc := s.blocks[id]; loc != nil {

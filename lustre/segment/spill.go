@@ -31,7 +31,8 @@ type Indexer interface {
 	// Complete records that a file is sealed at so many bytes and that all of its
 	// entries were given to Wrote, so that Has is true of it. It may be called again.
 	// here are blocks in it that count whatever other files have them: of these the store
-	// has evicted them.
+	// has evicted them. nil: not asked yet; an error means then that the next start is to read
+	// the file.
 	Complete(ctx context.Context, p tiers.Part, number uint64, size int64, here []Stored) error
 
 	// Gone is called when a file is unlinked, or was removed by somebody.

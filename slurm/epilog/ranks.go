@@ -84,9 +84,27 @@ func isRank(dir string, j Job) bool {
 	return job.Here(func(name string) string { return variables[name] }) == j.ID
 }
 
+// drain asks all to drain and end, and waits for that, but not longer than limit.
+func (all processes) drain(ctx context.Context, limit time.Duration) {
+	if limit <= 0 {
+		return
+	}
+	late := time.Now().Add(limit)
+	for _, p := range all {
+		_ = unix.PidfdSendSignal(p.fd, unix.SIGTERM, nil, 0) // whoever does not hear it is killed
+	}
+	for _, p := range all {
+		for !ended(p.fd, 100*time.Millisecond) && ctx.Err() == nil && time.Now().Before(late) {
+		}
+	}
+}
+
 // kill ends all, waits until they are gone, and returns which it killed.
 func (all processes) kill(ctx context.Context) (killed []int, err error) {
 	for _, p := range all {
+		if ended(p.fd, 0) {
+			continue
+		}
 		failed := unix.PidfdSendSignal(p.fd, unix.SIGKILL, nil, 0)
 		switch {
 		case failed == nil:

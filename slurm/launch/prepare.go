@@ -11,11 +11,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/memlimit"
 	"cascadekv/internal/nodeaddr"
+	"cascadekv/internal/units"
 	"cascadekv/slurm/job"
+	"cascadekv/slurm/notes"
 )
 
 // Request is what is asked of Prepare.
@@ -114,7 +117,7 @@ func (p *Plan) files(r Request) (err error) {
 	if j := p.Place.Job; j != nil {
 		name, of = strconv.Itoa(j.ID), j.Node
 	}
-	p.Name = "cascade-" + name + "-" + of
+	p.Name = strings.TrimPrefix(notes.DirPrefix, ".") + name + "-" + of
 	if r.Dir == "" {
 		r.Dir = p.Config.Lustre.Dir
 	}
@@ -148,9 +151,10 @@ func (p *Plan) settings(flags map[string]string, r Request) (err error) {
 	flags["peers.fabric"] = "mpi"
 	if p.MPI == "none" {
 		flags["peers.fabric"] = "tcp"
-		if p.Config.Peers.SecretFile == "" {
-			flags["peers.secret_file"] = p.secretFile()
-		}
+	}
+	flags["peers.ranks"] = strconv.Itoa(len(p.Place.Nodes))
+	if p.Config.Peers.SecretFile == "" { // over MPI for ranks that come later
+		flags["peers.secret_file"] = p.secretFile()
 	}
 	if err := p.size(flags, r.Node); err != nil {
 		return err
@@ -182,7 +186,7 @@ func (p *Plan) srun(ctx context.Context, rank []string) error {
 		n := strconv.Itoa(len(p.Place.Nodes))
 		command = append(command, "--nodes="+n, "--ntasks="+n, "--nodelist="+list(p.Place.Nodes))
 	}
-	command = append(append(append(command, stepFlags...), "--mpi="+p.MPI), "--job-name="+p.Name)
+	command = append(append(append(command, stepFlags...), "--mpi="+p.MPI), "--job-name="+p.Name, "--task-epilog="+p.taskEpilog())
 	p.rank = slices.Clone(rank)
 	if p.MPI == "none" {
 		seed, fixed, err := p.seed(ctx)
@@ -192,7 +196,7 @@ func (p *Plan) srun(ctx context.Context, rank []string) error {
 		rank = append(rank, "--peers-seeds", seed)
 		if !fixed {
 			// The one rank that others look for; they take any port.
-			command = append(command, "sh", "-c", fmt.Sprintf(`[ "$SLURM_PROCID" != %d ] || set -- "$@" --peers-gossip %s; exec "$@"`, p.Place.Rank, seed), "sh")
+			command = append(command, "sh", "-c", fmt.Sprintf(`[ "$SLURM_PROCID" != %d ] || set -- "$@" --peers-gossip '%s'; exec "$@"`, p.Place.Rank, seed), "sh")
 		}
 	}
 	p.Command = append(command, rank...)
@@ -204,41 +208,47 @@ func (p *Plan) srun(ctx context.Context, rank []string) error {
 // it.
 func (p *Plan) seed(ctx context.Context) (address string, fixed bool, err error) {
 	c := &p.Config.Peers
-	bind, public, err := nodeaddr.This().ListenAt(ctx, c.Gossip, c.Advertise)
+	place, err := nodeaddr.This().ListenAt(ctx, nodeaddr.Wish{Listen: c.Gossip, Advertise: c.Advertise, Interface: c.Interface})
 	if err != nil {
 		return "", false, fmt.Errorf("launch: peers.gossip: %w", err)
 	}
-	host, port, err := net.SplitHostPort(bind)
+	host, port, err := net.SplitHostPort(place.Bind)
 	if err != nil {
 		return "", false, fmt.Errorf("launch: peers.gossip: %w", err)
 	}
 	if fixed = port != "0"; !fixed {
-		if port, err = freePort(ctx, host); err != nil {
+		if port, err = freePort(ctx, host, c.Ports); err != nil {
 			return "", false, fmt.Errorf("launch: a port for gossip: %w; set peers.gossip to one that is free on all nodes", err)
 		}
-	} else if public != "" {
-		host = public
+	} else {
+		host = place.Host()
 	}
 	return net.JoinHostPort(host, port), fixed, nil
 }
 
-// freePort returns a port that is free for both protocols of gossip.
-func freePort(ctx context.Context, host string) (port string, err error) {
-	var config net.ListenConfig
-	for range 20 {
-		tcp, err := config.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+// freePort returns a port that is free for both protocols of gossip, one of ports if
+// there are any: the highest, since fabrics take the lowest.
+func freePort(ctx context.Context, host string, ports units.Ports) (port string, err error) {
+	free := func(bind string) error {
+		tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", bind)
 		if err != nil {
-			return "", err
+			return err
 		}
-		_, port, _ := net.SplitHostPort(tcp.Addr().String())
-		udp, err := config.ListenPacket(ctx, "udp", net.JoinHostPort(host, port))
+		_, port, _ = net.SplitHostPort(tcp.Addr().String())
+		udp, err := new(net.ListenConfig).ListenPacket(ctx, "udp", net.JoinHostPort(host, port))
 		_ = tcp.Close() // it only held the port
 		if err == nil {
 			_ = udp.Close()
-			return port, nil
+		}
+		return err
+	}
+	for range 20 {
+		err = nodeaddr.EachPort(net.JoinHostPort(host, "0"), ports, true, free)
+		if !errors.Is(err, syscall.EADDRINUSE) || ports != 0 {
+			break
 		}
 	}
-	return "", errors.New("none was free for TCP and UDP")
+	return port, err
 }
 
 // numbers begin the names of variables by which a launcher numbers its processes: those
@@ -272,6 +282,21 @@ func getenv(env []string, name string) string {
 	return ""
 }
 
+// note notes the directory of the launch for the epilog of the job, until the function that it returns is called.
+func (p *Plan) note(progress func(format string, args ...any)) (forget func()) {
+	forget = func() {}
+	if p.Place.Job == nil {
+		return forget
+	}
+	id := job.Here(func(name string) string { return getenv(p.Env, name) })
+	added, err := notes.Add(notes.Dir(os.Geteuid()), id, p.Dir)
+	if err != nil {
+		progress("the epilog of the job will not find %s if this launcher is killed: %v", p.Dir, err)
+		return forget
+	}
+	return added
+}
+
 // writeFiles makes the directory of the launch with a secret, if ranks need one, and
 // what LMCache reads. Only this user can see it.
 func (p *Plan) writeFiles(secret, lmcache string) error {
@@ -287,10 +312,13 @@ func (p *Plan) writeFiles(secret, lmcache string) error {
 		err = fmt.Errorf("%s is not this user's alone: remove it", p.Dir)
 	}
 	if err == nil && p.Config.Peers.SecretFile == p.secretFile() {
-		err = replace(p.secretFile(), secret+"\n")
+		err = replace(p.secretFile(), secret+"\n", 0o600)
 	}
 	if err == nil {
-		err = replace(p.LMCacheFile(), lmcache)
+		err = replace(p.LMCacheFile(), lmcache, 0o600)
+	}
+	if err == nil && p.Place.Job != nil {
+		err = p.writeTaskEpilog()
 	}
 	if err != nil {
 		return fmt.Errorf("launch: %w", err)
@@ -299,9 +327,9 @@ func (p *Plan) writeFiles(secret, lmcache string) error {
 }
 
 // replace writes a new file of that name.
-func replace(name, text string) error {
+func replace(name, text string, mode os.FileMode) error {
 	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(name, []byte(text), 0o600)
+	return os.WriteFile(name, []byte(text), mode)
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -66,7 +67,8 @@ func TestPrepareStep(t *testing.T) {
 	for flag, want := range map[string]string{
 		"--nodes": "3", "--ntasks": "3", "--ntasks-per-node": "1", "--nodelist": "n[0-2]", "--distribution": "block", "--mpi": "none", "--wait": "0",
 		"--kill-on-bad-exit": "0", "--mem": "0", "--export": "ALL", "--job-name": "cascade-17-n0",
-		"--config": "/etc/c.toml", "--job": "17", "--socket": jobSocket, "--peers-fabric": "tcp", "--peers-secret-file": filepath.Join(here, ".cascade-17-n0", "secret"),
+		"--config": "/etc/c.toml", "--job": "17", "--socket": jobSocket, "--peers-fabric": "tcp", "--peers-ranks": "3", "--peers-secret-file": filepath.Join(here, ".cascade-17-n0", "secret"),
+		"--task-epilog": filepath.Join(here, ".cascade-17-n0", "rank-ended"),
 	} {
 		if got := valueOf(p.Command, flag); got != want {
 			t.Errorf("%s is %q, want %q", flag, got, want)
@@ -90,7 +92,7 @@ func TestPrepareStep(t *testing.T) {
 		t.Errorf("the seed is %q, %v", seed, err)
 	}
 	script := valueOf(p.Command, "-c")
-	if !strings.Contains(script, `"$SLURM_PROCID" != 0`) || !strings.Contains(script, "--peers-gossip "+seed) {
+	if !strings.Contains(script, `"$SLURM_PROCID" != 0`) || !strings.Contains(script, "--peers-gossip '"+seed+"'") {
 		t.Errorf("ranks run %s", script)
 	}
 }
@@ -140,6 +142,7 @@ func TestPrepareVariants(t *testing.T) {
 		"some nodes":         {Request{Env: inJob(lo), Nodes: "n2,n0"}, map[string]string{"--nodelist": "n[0,2]"}, 0},
 		"a fixed port":       {Request{Env: inJob(lo, "CASCADE_PEERS_GOSSIP=:7946")}, map[string]string{"--peers-seeds": "127.0.0.1:7946", "-c": "", "--peers-gossip": ""}, 0},
 		"all addresses":      {Request{Env: inJob(lo, "CASCADE_PEERS_GOSSIP=0.0.0.0:7946")}, map[string]string{"--peers-seeds": "127.0.0.1:7946"}, 0},
+		"over IPv6":          {Request{Env: inJob("CASCADE_PEERS_ADVERTISE=::1", "CASCADE_PEERS_GOSSIP=:7946")}, map[string]string{"--peers-seeds": "[::1]:7946"}, 0},
 		"a secret":           {Request{Env: inJob(lo, "CASCADE_PEERS_SECRET_FILE="+secret)}, map[string]string{"--peers-secret-file": ""}, 0},
 		"a socket":           {Request{Env: inJob(lo, "CASCADE_SOCKET=/run/r{rank}.sock")}, map[string]string{"--socket": ""}, 0},
 		"a socket by flag":   {Request{Env: inJob(lo), Socket: "/run/x{rank}.sock"}, map[string]string{"--socket": "/run/x{rank}.sock"}, 0},
@@ -253,5 +256,26 @@ func TestWriteFiles(t *testing.T) {
 	}
 	if err := p.writeFiles("x", ""); err == nil {
 		t.Error("a link to another directory was taken")
+	}
+}
+
+// TestSeedInRange: the port at which ranks look for each other is one that the firewall lets through,
+// and that is free.
+func TestSeedInRange(t *testing.T) {
+	t.Chdir(t.TempDir())
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	taken := busy.Addr().(*net.TCPAddr).Port
+	ports := fmt.Sprintf("%d-%d", taken-20, taken)
+	p, err := prepare(t, Request{Env: inJob("CASCADE_PEERS_ADVERTISE=127.0.0.1", "CASCADE_PEERS_PORTS="+ports)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, err := net.SplitHostPort(valueOf(p.Command, "--peers-seeds"))
+	if n, _ := strconv.Atoi(port); err != nil || n < taken-20 || n >= taken {
+		t.Errorf("port %s of %s, %v; %d is taken", port, ports, err, taken)
 	}
 }

@@ -22,6 +22,8 @@ const (
 	// endMargin is what a rank takes at its end besides its drain, and Slurm to see
 	// that.
 	endMargin = 20 * time.Second
+	// promptly is how long ranks may take to end until others look after them.
+	promptly = 5 * time.Second
 	// killedMargin is how long ranks that were killed may take to be gone.
 	killedMargin = 30 * time.Second
 )
@@ -115,37 +117,87 @@ func (r *ranks) signal(ctx context.Context, sig syscall.Signal, name string) err
 // killed.
 func (r *ranks) stop(ctx context.Context, progress func(format string, args ...any)) error {
 	defer r.log.Close()
-	err := r.end(ctx, progress)
+	limit := endMargin
+	if r.plan.Config.Lustre.Dir != "" {
+		limit += r.plan.Config.Deadline.Drain.Std()
+	}
+	r.ask(ctx, limit, progress)
+	if !r.within(promptly) {
+		return r.follow(ctx, limit, progress)
+	}
+	err := r.verdict()
 	if err != nil {
 		err = errors.Join(err, r.rescue(ctx, progress))
 	}
 	return err
 }
 
-// end has the ranks drain and end, and kills those that do not in time.
-func (r *ranks) end(ctx context.Context, progress func(format string, args ...any)) error {
+// ask asks the ranks to drain and end.
+func (r *ranks) ask(ctx context.Context, limit time.Duration, progress func(format string, args ...any)) {
 	if r.within(0) {
-		return r.verdict()
+		return
 	}
 	// SIGTERM is sent once: a rank takes a second one, when it comes late, for an order
 	// to end undrained.
 	for asked := time.Now(); r.find(ctx) != nil && time.Since(asked) < controlTimeout; {
 		if r.within(time.Second) { // srun may not have made the step yet
-			return r.verdict()
+			return
 		}
 	}
 	if err := r.signal(ctx, syscall.SIGTERM, "TERM"); err != nil && !r.within(time.Second) {
 		progress("%v", err)
 	}
-	limit := r.plan.Config.Deadline.Drain.Std() + endMargin
 	progress("the ranks drain, for %v at most", limit)
-	if r.within(limit) {
-		return r.verdict()
+}
+
+// follow waits for ranks that do not end promptly, and kills those that do not in time. srun waits without end for one
+// whose part of the step Slurm has lost, so the rescue, which waits for the rank of each node, has the last word.
+func (r *ranks) follow(ctx context.Context, limit time.Duration, progress func(format string, args ...any)) error {
+	rescued := make(chan error, 1)
+	under := r.plan.canRescue()
+	if under {
+		go func() { rescued <- r.rescue(ctx, nil) }()
 	}
-	err := fmt.Errorf("%w: they did not end within %v, and are killed", ErrDrain, limit)
-	err = errors.Join(err, r.signal(ctx, syscall.SIGKILL, "KILL"))
+	late := time.NewTimer(limit - promptly)
+	defer late.Stop()
+	for {
+		select {
+		case <-r.ended:
+			err := r.verdict()
+			if under && err != nil {
+				err = errors.Join(err, <-rescued)
+			} else if under {
+				<-rescued // it has found nothing, whatever it says
+			}
+			return err
+		case failed := <-rescued:
+			under = false
+			if failed == nil && !r.within(promptly) {
+				return r.abandon(ctx)
+			}
+		case <-late.C:
+			err := fmt.Errorf("%w: they did not end within %v, and are killed", ErrDrain, limit)
+			err = errors.Join(err, r.signal(ctx, syscall.SIGKILL, "KILL"))
+			if !r.within(killedMargin) {
+				err = errors.Join(err, fmt.Errorf("%w: killed ranks are still there after %v; the end of the job ends them", ErrDrain, killedMargin))
+			}
+			if under { // it has the arenas that they leave
+				return errors.Join(err, <-rescued)
+			}
+			return errors.Join(err, r.rescue(ctx, progress))
+		}
+	}
+}
+
+// abandon gives up the step of ranks that have all ended, of which Slurm has lost a part.
+func (r *ranks) abandon(ctx context.Context) error {
+	err := fmt.Errorf("%w: they have all ended, but Slurm has lost a part of their step, which srun waits for: it is given up; %s has their words", ErrDrain, r.plan.Log)
+	if failed := r.signal(ctx, syscall.SIGKILL, "KILL"); failed != nil {
+		err = errors.Join(err, failed)
+	}
+	_ = r.cmd.Process.Kill() // it may have ended
 	if !r.within(killedMargin) {
-		err = errors.Join(err, fmt.Errorf("%w: killed ranks are still there after %v; the end of the job ends them", ErrDrain, killedMargin))
+		err = errors.Join(err, fmt.Errorf("%w: srun is still there after %v", ErrDrain, killedMargin))
 	}
 	return err
 }

@@ -13,15 +13,21 @@ import (
 	"cascadekv/slurm/job"
 )
 
+// canRescue reports whether what killed ranks left can be written to lustre.
+func (p *Plan) canRescue() bool { return p.Place.Job != nil && p.Config.Lustre.Dir != "" }
+
 // rescue has what killed ranks left in /dev/shm written to lustre, and removed there: on each
-// node that is left a rank starts once more, alone, and ends.
+// node that is left a rank starts once more, alone, when there is none any more, and ends.
+// progress may be nil.
 func (r *ranks) rescue(ctx context.Context, progress func(format string, args ...any)) error {
 	p := r.plan
-	if p.Place.Job == nil || p.Config.Lustre.Dir == "" {
+	if !p.canRescue() {
 		return nil
 	}
-	limit := p.Config.Deadline.Drain.Std() + 2*endMargin // a start, a drain, an end
-	progress("what killed ranks left is written to %s, for %v at most", p.Config.Lustre.Dir, limit)
+	limit := 2*p.Config.Deadline.Drain.Std() + 3*endMargin // of the rank that was, and of a start, a drain, an end
+	if progress != nil {
+		progress("what killed ranks left is written to %s, for %v at most", p.Config.Lustre.Dir, limit)
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	left := p.left(ctx)

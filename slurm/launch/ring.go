@@ -18,7 +18,8 @@ import (
 var ErrRing = errors.New("launch: the ranks are not all there")
 
 const (
-	lookPeriod  = 50 * time.Millisecond // between looks at the ring
+	lookPeriod  = 50 * time.Millisecond // between looks at the ring, at least
+	lookRest    = 4                     // so many times as long as the last look took: ranks that start have more to do
 	lookTimeout = 5 * time.Second       // of one answer: the rank asks all others
 )
 
@@ -147,9 +148,12 @@ func (r *ranks) await(ctx context.Context, began time.Time, progress func(format
 			_ = client.Close() // nothing is under way
 		}
 	}()
-	tick := time.NewTicker(lookPeriod)
+	ended := time.NewTicker(endedPeriod)
+	defer ended.Stop()
+	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
+		looked := time.Now()
 		if client == nil {
 			client, last = r.dial()
 		}
@@ -167,8 +171,14 @@ func (r *ranks) await(ctx context.Context, began time.Time, progress func(format
 			shown = n
 			progress("%d of %d ranks", n, len(p.Place.Nodes))
 		}
+		tick.Reset(max(lookPeriod, lookRest*time.Since(looked)))
 		select {
 		case <-tick.C:
+		case <-ended.C:
+			if nodes := p.gone(); len(nodes) > 0 {
+				r.within(endedMargin)
+				return errors.Join(fmt.Errorf("%w: the rank of %s has ended", ErrRing, list(nodes)), last)
+			}
 		case <-r.ended:
 			return errors.Join(fmt.Errorf("%w: they have ended", ErrRing), last)
 		case <-ctx.Done():

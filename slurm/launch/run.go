@@ -46,6 +46,7 @@ func (p *Plan) Run(ctx context.Context, s Session) (status int, err error) {
 	if err := p.vacant(); err != nil { // before its files are written over
 		return cli.Failure, err
 	}
+	defer p.note(progress)()
 	if err := p.writeFiles(rand.Text(), s.LMCache); err != nil {
 		return cli.Failure, err
 	}
@@ -73,6 +74,11 @@ func (p *Plan) Run(ctx context.Context, s Session) (status int, err error) {
 		return statusSignal + int(sig), nil
 	}
 	progress("the ranks are one cache after %v; this node's is at %s", time.Since(began).Round(time.Millisecond), p.Config.Socket)
+	if p.Place.Job != nil {
+		if err := p.whole(); err != nil {
+			progress("%v", err)
+		}
+	}
 	if p.Place.Job != nil && p.Config.Lustre.Dir == "" {
 		progress("without lustre.dir what the ranks hold ends with the job, and their arenas stay in /dev/shm until cascade arena rm")
 	}

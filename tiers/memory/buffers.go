@@ -9,16 +9,18 @@ import (
 
 // Buffers is a bounded pool of memory for blocks that are read from elsewhere
 // and stay in no tier. It is mapped, outside Go's heap, and never moves, so that
-// kernels and network adapters may write to it. Only memory that is ready is
-// handed out, and nobody waits for it: without any, the caller falls back on not
-// serving the block from elsewhere. All methods are safe for concurrent use.
+// kernels and network adapters may write to it. Its memory becomes real at its
+// first use: few ranks ever use all of it, and a job that starts many ranks on a
+// node would have it zeroed for nothing. Nobody waits for a buffer: without any,
+// the caller falls back on not serving the block from elsewhere. All methods are
+// safe for concurrent use.
 type Buffers struct {
 	*space
 	payload int64 // bytes asked for; guarded by the space's mutex
 }
 
-// NewBuffers maps a pool of so many bytes, rounded up to a page, and starts to
-// touch them in the background. 0 makes a pool that has no room for anything.
+// NewBuffers maps a pool of so many bytes, rounded up to a page. 0 makes a pool
+// that has no room for anything.
 func NewBuffers(bytes int64) (*Buffers, error) {
 	if bytes < 0 {
 		return nil, fmt.Errorf("read buffers: %d bytes: negative size", bytes)
@@ -31,10 +33,12 @@ func NewBuffers(bytes int64) (*Buffers, error) {
 		if m, err = arena.MapAnonymous(size); err != nil {
 			return nil, fmt.Errorf("read buffers: %w", err)
 		}
+		m.Huge(0, size)
 		data = m.Bytes()
 	}
 	b := &Buffers{space: newSpace("read buffers", m, 0, data, make([]byte, size/arena.Page))}
-	b.work(func() { b.grow(0) })
+	b.mu.alloc.Grow(size)
+	b.grow(size) // there is nothing left to make ready
 	return b, nil
 }
 
@@ -90,6 +94,22 @@ func (b *Buffers) Usage() tiers.Usage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return tiers.Usage{Capacity: int64(len(b.data)), Used: b.mu.alloc.Used(), Payload: b.payload, Blocks: b.mu.users}
+}
+
+// Untouched returns how many bytes of the pool are no memory yet, and will be: who
+// bounds what else the process takes leaves them to it. Where that can not be known
+// it is all of them.
+func (b *Buffers) Untouched() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.mu.closed || b.arena == nil {
+		return 0
+	}
+	resident, err := b.arena.Resident()
+	if err != nil {
+		return int64(len(b.data))
+	}
+	return int64(len(b.data)) - resident
 }
 
 // Close refuses new buffers, waits up to 5 seconds for those that are out and

@@ -2,7 +2,6 @@ package memory
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
@@ -111,22 +110,32 @@ func TestBuffersFull(t *testing.T) {
 	r.Release()
 }
 
-// TestBuffersBeforeReady: there is no room before it is touched, and nobody waits.
-func TestBuffersBeforeReady(t *testing.T) {
-	p, err := NewBuffers(64 * growStep)
-	if err != nil {
-		t.Fatal(err)
+// TestBuffersUntouched: all of a pool can be taken from the start, and what nobody has used takes no memory.
+func TestBuffersUntouched(t *testing.T) {
+	const size = 64 << 20
+	p := readyBuffers(t, size)
+	if n := p.Untouched(); n != size {
+		t.Errorf("%d of %d bytes are untouched at first", n, size)
 	}
-	if _, ok := p.Take(64 * growStep); ok {
-		t.Error("room in memory that can not be ready yet")
+	for range 3 {
+		r, ok := p.Take(1 << 20)
+		if !ok {
+			t.Fatal("no room")
+		}
+		clear(r.Bytes())
+		r.Release()
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := p.WaitReady(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
+	if n := size - p.Untouched(); n < 1<<20 || n > 8<<20 {
+		t.Errorf("%d bytes of memory for a buffer of 1 MiB, three times", n)
 	}
-	if err := p.Close(); err != nil { // in the middle of growth
-		t.Error(err)
+	r, ok := p.Take(size)
+	if !ok {
+		t.Fatal("no room for all of it")
+	}
+	clear(r.Bytes())
+	r.Release()
+	if n := p.Untouched(); n != 0 {
+		t.Errorf("%d of %d bytes are untouched after use", n, size)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"cascadekv/internal/arena"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/internal/testing/testneed"
 	"cascadekv/tiers"
 )
@@ -35,11 +35,7 @@ func openAll(t *testing.T, path string, size int64) *Tier {
 	return tr
 }
 
-func pattern(seed byte, size int) []byte {
-	p := make([]byte, size)
-	rand.NewChaCha8([32]byte{seed}).Read(p)
-	return p
-}
+func pattern(seed byte, size int) []byte { return noise.Bytes(uint64(seed), size) }
 
 func testItem(seed byte, size int) tiers.Item {
 	p := pattern(seed, size)

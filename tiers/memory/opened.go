@@ -36,8 +36,17 @@ func (t *Tier) Opened() Opened { return t.opened }
 // otherNames is how many names are tried besides Options.Path.
 const otherNames = 9
 
-// mapAny maps the file that was handed over, or the first of the names Path,
-// Path.1, … that leads to an arena or to nothing.
+// Names are those that a tier tries in turn for its file: path, path.1, …
+func Names(path string) []string {
+	names := []string{path}
+	for i := range otherNames {
+		names = append(names, fmt.Sprintf("%s.%d", path, i+1))
+	}
+	return names
+}
+
+// mapAny maps the file that was handed over, or the first of the Names that leads to
+// an arena or to nothing.
 func mapAny(o Options, size int64, seen *Opened) (*arena.Mapping, error) {
 	if o.File != nil {
 		m, err := arena.MapHandedOver(o.File, size, admit(o.File.Name(), size, seen))
@@ -46,12 +55,9 @@ func mapAny(o Options, size int64, seen *Opened) (*arena.Mapping, error) {
 		}
 		seen.Passed = append(seen.Passed, err)
 	}
+	names := Names(o.Path)
 	for i := 0; ; i++ {
-		path := o.Path
-		if i > 0 {
-			path = fmt.Sprintf("%s.%d", o.Path, i)
-		}
-		m, err := arena.MapFile(path, size, admit(path, size, seen))
+		m, err := arena.MapFile(names[i], size, admit(names[i], size, seen))
 		other := errors.Is(err, ErrOtherLayout) || errors.Is(err, arena.ErrUnsafe)
 		if err == nil {
 			m.DropNext()

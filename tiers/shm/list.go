@@ -104,6 +104,21 @@ func Look(path string) (Arena, error) {
 	return a, nil
 }
 
+// InUse reports whether a rank of this user has the arena file at path, or one of the other
+// memory.Names.
+func InUse(path string) bool {
+	for _, name := range memory.Names(path) {
+		if f, err := open(name); err == nil {
+			locked, err := arena.IsLocked(f)
+			f.Close()
+			if locked && err == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }

@@ -1,11 +1,13 @@
 """cascade_kv: the CASCADE cache from Python. Engines use Client; its adapters are in the modules named after them."""
 
+from .advice import Advice, Probe
 from .aio import AsyncClient
 from .client import Client
 from .errors import CascadeError, ForeignServer, RegionRefused
+from .index import Run
 from .layout import Layout
 from .names import namespace
-from .ops import Advice, Event, Events, Probe
+from .ops import Event, Events
 from .region import Region
 from .storage import CascadeAdapter, StorageAdapter
 from .view import View
@@ -22,6 +24,7 @@ __all__ = [
     "Probe",
     "Region",
     "RegionRefused",
+    "Run",
     "StorageAdapter",
     "View",
     "namespace",

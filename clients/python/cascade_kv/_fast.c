@@ -150,14 +150,24 @@ static void note_rest(Note *note, const Reader *r, PyObject **keys, Py_ssize_t n
     }
 }
 
-static PyObject *tuple_of(const uint64_t *all, Py_ssize_t n) {
-    PyObject *list = PyTuple_New(n);
-    for (Py_ssize_t i = 0; list && i < n; i++)
-        PyTuple_SET_ITEM(list, i, PyLong_FromUnsignedLongLong(all[i]));
-    return list;
+/* Some keys, one after the other, whose blocks the same tier would serve. */
+typedef struct {
+    int tier;
+    Py_ssize_t hits;
+    uint64_t bytes;
+} Run;
+
+/* Adds a run to those of a chain; 0 if there is no memory for it. One without keys is none. */
+static int add_run(PyObject *runs, const Run *run) {
+    if (!run->hits)
+        return 1;
+    PyObject *one = Py_BuildValue("inK", run->tier, run->hits, (unsigned long long)run->bytes);
+    int added = one && PyList_Append(runs, one) == 0;
+    Py_XDECREF(one);
+    return added;
 }
 
-PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> (hits, bytes, hits of each tier, bytes of each tier), or None if it must be asked for.");
+PyDoc_STRVAR(probe_doc, "probe(ns, keys) -> runs of the leading keys, each as tier, hits and bytes, or None if it must be asked for.");
 
 static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs) {
     if (nargs != 2)
@@ -165,24 +175,30 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
     PyObject *keys = PySequence_Fast(args[1], "keys must be a sequence");
     if (!keys)
         return NULL;
+    PyObject *runs = PyList_New(0);
     Py_ssize_t n = PySequence_Fast_GET_SIZE(keys), hits = 0;
     PyObject **items = PySequence_Fast_ITEMS(keys);
-    uint64_t bytes = 0, tiers[TIERS] = {0}, sizes[TIERS] = {0};
+    Run run = {0, 0, 0};
     Answer last = HIT;
-    int sure = final(r);
+    int sure = final(r), added = runs != NULL;
     if (!alive(r) || !use_namespace(r, args[0]))
         last = ASK;
     int64_t now = now_ns();
     Note note = note_begin(&r->ring, last == HIT ? (size_t)n : 0);
-    while (last == HIT && hits < n) {
+    while (last == HIT && hits < n && added) {
         Group g;
         take_group(r, items + hits, n - hits, &g);
-        for (int j = 0; j < g.n; j++) {
+        for (int j = 0; j < g.n && added; j++) {
             Entry e;
             if ((last = table_look(&r->table, g.prints[j], sure, now, &e)) != HIT)
                 break;
             note_here(&note, e.place);
-            hits++, bytes += e.size, tiers[e.tier % TIERS]++, sizes[e.tier % TIERS] += e.size;
+            int tier = (int)(e.tier % TIERS);
+            if (tier != run.tier) {
+                added = add_run(runs, &run);
+                run = (Run){tier, 0, 0};
+            }
+            hits++, run.hits++, run.bytes += e.size;
         }
         if (g.bad && last == HIT)
             last = ASK;
@@ -190,11 +206,17 @@ static PyObject *reader_probe(Reader *r, PyObject *const *args, Py_ssize_t nargs
     if (last == MISS) /* what follows is no part of the answer, but of what is asked for */
         note_rest(&note, r, items + hits, n - hits);
     Py_DECREF(keys);
-    if (last == ASK || !alive(r) || sure != final(r))
+    if (!added || !add_run(runs, &run)) {
+        Py_XDECREF(runs);
+        return NULL;
+    }
+    if (last == ASK || !alive(r) || sure != final(r)) {
+        Py_DECREF(runs);
         Py_RETURN_NONE;
+    }
     note_end(&note, PROBED, r->table.number, now);
     ring_count(&r->ring, (uint64_t)hits + (last == MISS), (uint64_t)hits, 0);
-    return Py_BuildValue("nKNN", hits, (unsigned long long)bytes, tuple_of(tiers, TIERS), tuple_of(sizes, TIERS));
+    return runs;
 }
 
 /* Reading */

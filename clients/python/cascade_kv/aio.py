@@ -12,12 +12,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from . import ops
+from . import advice, ops
+from .advice import Advice, Ask, Probe
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import Index
 from .layout import Layout
 from .link import GRACE_SECONDS, LinkBase, LinkState, Request
-from .ops import MAX_WAIT_MS, Advice, Events, Move, Op, Probe
+from .ops import MAX_WAIT_MS, Events, Move, Op
 from .password import Password
 from .peer import Trust
 from .region import Region
@@ -155,8 +156,10 @@ class AsyncClient(Session[AsyncLink]):
         generated: bool = False,
         replace: bool = False,
         job: int | None = None,
+        shared: int = 0,
+        due: float | None = None,
     ) -> Any:
-        return await self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job))
+        return await self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due))
 
     async def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
         return await self._move(load_move(ns, region, keys, extents, job))
@@ -213,19 +216,29 @@ class AsyncClient(Session[AsyncLink]):
             if found is not None:
                 return Probe(*found)
             self._drop_index(index)
-        return await self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+        return await self._run(lambda s: advice.probe(s, ns, keys), Probe()) if keys else Probe()
 
-    async def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float | None) -> Advice:
-        index = self._index or await self._new_index()
+    async def advise(
+        self,
+        ns: str,
+        keys: Sequence[bytes | str],
+        block_seconds: float | None = None,
+        *,
+        tokens_per_second: float | None = None,
+        shared: int = 0,
+        due: float | None = None,
+    ) -> Advice:
+        ask = Ask(block_seconds, tokens_per_second, shared, due)
+        index = None if ask.by_words else self._index or await self._new_index()
         found = index.probe(ns, keys) if index is not None else None
         if block_seconds is None and found is not None and found[0] < len(keys):
-            found = None
+            found = None  # the rank learns from what is missing
         if index is not None and found is not None and index.in_memory(found[2]):
             return Advice(*found, found[0])
-        return await self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
+        return await self._run(lambda s: advice.advise(s, ns, keys, ask), Advice()) if keys else Advice()
 
     async def hint(self, ns: str, keys: Sequence[bytes | str], *, shared: int = 0, due: float | None = None) -> int:
-        return await self._run(lambda s: ops.hint(s, ns, keys, shared, due), 0)
+        return await self._run(lambda s: advice.hint(s, ns, keys, shared, due), 0)
 
     async def get(self, ns: str, key: bytes | str) -> bytes | None:
         index = self._index or await self._new_index()

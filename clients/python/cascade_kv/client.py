@@ -14,12 +14,13 @@ from typing import Any, Final, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from . import ops
+from . import advice, ops
+from .advice import Advice, Ask, Probe
 from .errors import CascadeError, ForeignServer, LinkLost, ProtocolError, Refused, RegionRefused
 from .index import Index
 from .layout import Layout
 from .link import GRACE_SECONDS, Link, LinkState
-from .ops import Advice, Events, Move, Op, Probe
+from .ops import Events, Move, Op
 from .password import Password
 from .peer import Trust
 from .region import Region
@@ -99,13 +100,15 @@ class Client(Session[Link]):
         generated: bool = False,
         replace: bool = False,
         job: int | None = None,
+        shared: int = 0,
+        due: float | None = None,
     ) -> Any:
         """Stores a block for each key out of the region; extents are offset and length, uint64, of shape (keys, extents of each, 2).
 
         Returns statuses, uint8: 1 stored, 0 not, 2 cancelled. With a job: whether it was queued; done() tells the statuses.
-        generated marks tokens that the engine generated, not those of a prompt: see store_prompt_only of the rank.
+        generated marks tokens that the engine generated, not those of a prompt: see store_prompt_only of the rank. shared and due are as those of hint.
         """
-        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job))
+        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due))
 
     def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
         """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store."""
@@ -183,21 +186,32 @@ class Client(Session[Link]):
             if found is not None:
                 return Probe(*found)
             self._drop_index(index)
-        return self._run(lambda s: ops.probe(s, ns, keys), Probe()) if keys else Probe()
+        return self._run(lambda s: advice.probe(s, ns, keys), Probe()) if keys else Probe()
 
-    def advise(self, ns: str, keys: Sequence[bytes | str], block_seconds: float | None) -> Advice:
-        """probe for an engine that computes a block in so many seconds: how many of the leading blocks it had better load.
+    def advise(
+        self,
+        ns: str,
+        keys: Sequence[bytes | str],
+        block_seconds: float | None = None,
+        *,
+        tokens_per_second: float | None = None,
+        shared: int = 0,
+        due: float | None = None,
+    ) -> Advice:
+        """probe for an engine that computes a block in so many seconds, or so many tokens a second: how many of the leading blocks it had better load.
 
-        None stands for what the rank has learned of that, from when blocks are put that were asked for so and are not there. As long as it
-        has learned nothing, that is all blocks.
+        Without both it is what the rank has learned of that, from when blocks are put that were asked for so and are not there. As long as it
+        has learned nothing, that is all blocks, and so it is where tokens_per_second is given and the layout of the namespace does not say how many
+        tokens a block has. shared and due are as those of hint, and count with the request.
         """
-        index = self._index or self._new_index()
+        ask = Ask(block_seconds, tokens_per_second, shared, due)
+        index = None if ask.by_words else self._index or self._new_index()
         found = index.probe(ns, keys) if index is not None else None
         if block_seconds is None and found is not None and found[0] < len(keys):
             found = None  # the rank learns from what is missing
         if index is not None and found is not None and index.in_memory(found[2]):
             return Advice(*found, found[0])
-        return self._run(lambda s: ops.advise(s, ns, keys, block_seconds), Advice()) if keys else Advice()
+        return self._run(lambda s: advice.advise(s, ns, keys, ask), Advice()) if keys else Advice()
 
     def hint(self, ns: str, keys: Sequence[bytes | str], *, shared: int = 0, due: float | None = None) -> int:
         """Declares how a chain, head first, will be used; the rank learns what such hints are worth, and needs none.
@@ -205,7 +219,7 @@ class Client(Session[Link]):
         shared: so many leading keys belong to a prompt of many conversations. due: the chain is asked for next in so many seconds; 0: soon, and
         what is not in memory is fetched. Returns of how many keys the rank has blocks.
         """
-        return self._run(lambda s: ops.hint(s, ns, keys, shared, due), 0)
+        return self._run(lambda s: advice.hint(s, ns, keys, shared, due), 0)
 
     # Values.
 

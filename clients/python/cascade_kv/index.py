@@ -12,7 +12,7 @@ import platform
 import struct
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,6 @@ except ImportError:
 
 FAST: Final = _fast is not None  # blocks of the arena are read without asking the rank
 Key = bytes | str
-Found = tuple[int, int, dict[str, int], float]  # hits, bytes, hits of each tier, seconds that loading them takes
 
 _HEADER: Final = 4096
 _LANE: Final = 64
@@ -43,7 +42,17 @@ _LOADS: Final = struct.Struct("<QQ")  # nanoseconds of each load, femtoseconds o
 _TAGS: Final = struct.Struct("<8Q")
 
 
-Probed = tuple[int, int, tuple[int, ...], tuple[int, ...]]  # hits, bytes, and both of each tier
+class Run(NamedTuple):
+    """Some keys of a chain, one after the other, that the same tier would serve."""
+
+    tier: str
+    hits: int
+    bytes: int
+    load_seconds: float  # that loading the chain up to the end of this takes, by estimate; 0: not known
+
+
+Found = tuple[int, int, dict[str, int], float, tuple[Run, ...]]  # hits, bytes, hits of each tier, seconds that loading them takes, runs
+Probed = list[tuple[int, int, int]]  # of each run the tier, hits and bytes
 
 
 class _Reader(Protocol):
@@ -130,16 +139,28 @@ class Index:
         found = self._reader.probe(ns, keys)
         if found is None:
             return None
-        hits, size, counts, sizes = found
-        return hits, size, {name: n for name, n in zip(self._tiers, counts, strict=False) if n}, self._seconds(size, sizes)
+        tiers: dict[str, int] = {}
+        for tier, hits, _ in found:
+            tiers[self._tiers[tier]] = tiers.get(self._tiers[tier], 0) + hits
+        runs = self._estimate(found)
+        seconds = runs[-1].load_seconds if runs else 0.0
+        return sum(r.hits for r in runs), sum(r.bytes for r in runs), tiers, seconds, runs
 
-    def _seconds(self, size: int, sizes: Sequence[int]) -> float:
-        """How long it takes to load blocks of so many bytes, in all and of each tier, by estimate. 0: not known."""
-        (latency, byte), *below = _LOADS.iter_unpack(self._header[256 : 256 + _TIERS * _LOADS.size])
-        if not size or not latency and not byte:
-            return 0.0
-        slowest = max((each * 1e6 + of * per for of, (each, per) in zip(sizes[1:], below, strict=True) if of), default=0)
-        return float(slowest + size * byte + latency * 1e6) / 1e15
+    def _estimate(self, runs: Probed) -> tuple[Run, ...]:
+        """How long it takes to load a chain up to the end of each run: tiers load at the same time, and all is copied from memory then."""
+        loads = list(_LOADS.iter_unpack(self._header[256 : 256 + _TIERS * _LOADS.size]))
+        latency, byte = loads[0]
+        below, total, slowest = [0] * _TIERS, 0, 0
+        out: list[Run] = []
+        for tier, hits, size in runs:
+            total += size
+            below[tier] += size
+            if tier:
+                each, per = loads[tier]
+                slowest = max(slowest, each * 1_000_000 + below[tier] * per)
+            known = total and (latency or byte)
+            out.append(Run(self._tiers[tier], hits, size, (slowest + total * byte + latency * 1_000_000) / 1e15 if known else 0.0))
+        return tuple(out)
 
     def in_memory(self, tiers: Iterable[str]) -> bool:
         """Whether all of them are the fastest tier, which is memory."""
@@ -180,22 +201,25 @@ class SlowReader:
         final = self._words()[2]
         if len(keys) > self.MOST or not self.alive():
             return None
-        hits = size = 0
-        tiers, sizes = [0] * _TIERS, [0] * _TIERS
+        runs: Probed = []
+        hits = 0
         for k in keys:
-            answer, bytes_of, tier = self._look(ns, k, final)
+            answer, size, tier = self._look(ns, k, final)
             if answer == _ASK:
                 return None
             if not answer:
                 break
-            hits, size = hits + 1, size + bytes_of
-            tiers[tier % _TIERS] += 1
-            sizes[tier % _TIERS] += bytes_of
+            hits += 1
+            tier %= _TIERS
+            if runs and runs[-1][0] == tier:
+                runs[-1] = tier, runs[-1][1] + 1, runs[-1][2] + size
+            else:
+                runs.append((tier, 1, size))
         if not self._still(final):
             return None
         if keys:
             self._count(ns, min(hits + 1, len(keys)), hits, 0)
-        return hits, size, tuple(tiers), tuple(sizes)
+        return runs
 
     def get(self, ns: Key, key: Key) -> None | Literal[False]:
         return None if self._absent(ns, key) else False

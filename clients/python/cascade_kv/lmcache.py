@@ -204,7 +204,7 @@ class CascadeL2Adapter(L2AdapterInterface):
     def _worthy(self, asker: Client, ns: str, keys: list[Any], names: list[bytes], hits: list[bool]) -> int:
         """How many of these to offer, from the first on. Where a prompt is in several parts, all are: it takes all parts to load it."""
         layout = self._layouts.get(ns)
-        if not (hits[0] or self._worth.learns) or not self._worth.judges(layout) or len({(k.kv_rank, k.object_group_id) for k in keys}) > 1:
+        if not (hits[0] or self._worth.learns) or not self._worth.judges or len({(k.kv_rank, k.object_group_id) for k in keys}) > 1:
             return len(keys)
         return self._worth.leading(asker, ns, names, layout)
 

@@ -32,31 +32,13 @@ Op = Generator[Request, Any, T]
 # All arguments of a command together may have 4 MiB, each counted with 32 bytes more than it has.
 BUDGET: Final = 3 << 20
 MAX_KEY: Final = 1024
-MAX_BLOCK_US: Final = 3_600_000_000  # that a client may say that a block takes to compute
 MAX_WAIT_MS: Final = 5000
 MAX_DUE_MS: Final = 86_400_000
 NO_REGION: Final = "has no region"  # in the error line for a region that the rank does not know
+NO_OPTION: Final = "syntax error"  # in that for an option that it does not know
 NO_COMMAND: Final = "unknown command"  # in that for a command that the rank does not serve
 LAYOUT: Final = "CASCADE.LAYOUT"
 MAX_DECLARED: Final = 4096  # namespaces of which a rank keeps a layout
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """How much of a chain is cached: leading blocks, their bytes, and how many of them each tier would serve."""
-
-    hits: int = 0
-    bytes: int = 0
-    tiers: dict[str, int] = field(default_factory=dict)
-    load_seconds: float = field(default=0.0, compare=False)  # that loading all of them takes, by estimate; 0: not known
-
-
-@dataclass(frozen=True, slots=True)
-class Advice(Probe):
-    """A Probe, and how many of these blocks to load and to compute the rest, so that all are there soonest."""
-
-    blocks: int = 0
-    seconds: float = 0.0  # that loading them takes, by estimate; 0: not known
 
 
 class Event(NamedTuple):
@@ -138,59 +120,11 @@ def contains(state: LinkState, ns: Word, keys: Keys) -> Op[NDArray[np.bool_]]:
     return out
 
 
-def probe(state: LinkState, ns: Word, keys: Keys) -> Op[Probe]:
-    found = yield from _chain(words("CASCADE.PROBE", ns), 2, keys)
-    return Probe(found.hits, found.bytes, found.tiers, found.load_seconds)
-
-
-def advise(state: LinkState, ns: Word, keys: Keys, block_seconds: float | None) -> Op[Advice]:
-    """A rank that gives no advice, or has learned nothing, is of another version: then all that there is is to be loaded."""
-    us = "auto" if block_seconds is None else str(min(max(round(block_seconds * 1e6), 0), MAX_BLOCK_US))
-    try:
-        return (yield from _chain(words("CASCADE.ADVISE", ns, us), 3, keys))
-    except Refused as e:
-        if NO_COMMAND not in str(e) and block_seconds is not None:
-            raise
-    found = yield from probe(state, ns, keys)
-    return Advice(found.hits, found.bytes, found.tiers, found.load_seconds, found.hits)
-
-
-def hint(state: LinkState, ns: Word, keys: Keys, shared: int, due: float | None) -> Op[int]:
-    """A rank that takes no hints is of another version."""
-    reached = 0
-    wait = [] if due is None else ["DUE", str(min(max(round(due * 1000), 0), MAX_DUE_MS))]
-    for a, b in batches(keys):
-        of = min(max(shared - a, 0), b - a)
-        options = (["SHARED", str(of)] if of else []) + wait
-        if not options:
-            break
-        try:
-            request = head(3 + len(options) + b - a) + words("CASCADE.HINT", ns, *options, "KEYS") + keys_bytes(keys[a:b])
-            reached += integer((yield Request(request)))
-        except Refused as e:
-            if NO_COMMAND not in str(e):
-                raise
-            break
-    return reached
-
-
-def _chain(prefix: bytes, before: int, keys: Keys) -> Op[Advice]:
-    """What is found of a chain, with a command that has so many words before the keys."""
-    hits = size = blocks = us = load = 0
-    tiers: dict[str, int] = {}
-    for a, b in batches(keys):
-        reply = as_map((yield Request(head(before + b - a) + prefix + keys_bytes(keys[a:b]))))
-        some, advised = integer(reply.get(b"hits")), integer(reply.get(b"blocks", 0))
-        if blocks == hits:  # else what comes is behind what is computed
-            blocks, us = blocks + advised, us + integer(reply.get(b"blocks_us", 0))
-        hits += some
-        size += integer(reply.get(b"bytes"))
-        load += integer(reply.get(b"load_us", 0))
-        for tier, n in as_map(reply.get(b"tiers")).items():
-            tiers[text(tier)] = tiers.get(text(tier), 0) + integer(n)
-        if some < b - a:
-            break
-    return Advice(hits, size, tiers, load / 1e6, blocks, us / 1e6)
+def hints(shared: int, due: float | None, a: int, b: int) -> list[str]:
+    """The words for what is declared of a chain, with the keys from a to b of it."""
+    of = min(max(shared - a, 0), b - a)
+    out = ["SHARED", str(of)] if of else []
+    return out if due is None else [*out, "DUE", str(min(max(round(due * 1000), 0), MAX_DUE_MS))]
 
 
 def get(state: LinkState, ns: Word, key: Word) -> Op[bytes | None]:
@@ -325,6 +259,8 @@ class Move:
     parent: Word | None = None
     chain: bool = False
     job: int | None = None
+    shared: int = 0
+    due: float | None = None
 
     def __post_init__(self) -> None:
         e = np.asarray(self.extents)
@@ -346,7 +282,7 @@ class Move:
         return sum(1 for _ in batches(self.keys, self.each)) == 1
 
     def request(self, number: int, a: int, b: int) -> Request:
-        args: list[Word | int] = [*self.options]
+        args: list[Word | int] = [*self.options, *hints(self.shared, self.due, a, b)]
         parent = self.keys[a - 1] if a and self.chain else self.parent
         if parent is not None:
             args += ["PARENT", parent]
@@ -365,10 +301,13 @@ class Move:
 
 
 def ask(state: LinkState, m: Move, number: int, a: int, b: int) -> Op[Any]:
-    """The answer to a part of a move. A rank that was upgraded under the connection is told of the region anew."""
+    """The answer to a part of a move. A rank that was upgraded under the connection is told of the region anew, one of before of no hints."""
     try:
         return (yield m.request(number, a, b))
     except Refused as e:
+        if NO_OPTION in str(e) and (m.shared > 0 or m.due is not None):
+            m.shared, m.due = 0, None
+            return (yield from ask(state, m, number, a, b))
         if NO_REGION not in str(e):
             raise
     state.regions.pop(m.region.number, None)

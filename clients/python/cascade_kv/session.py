@@ -286,9 +286,11 @@ def store_move(
     generated: bool,
     replace: bool,
     job: int | None,
+    shared: int,
+    due: float | None,
 ) -> Move:
     options: list[Word] = [w for w, on in (("PREFIX", prefix), ("GENERATED", generated), ("REPLACE", replace)) if on]
-    return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job)
+    return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job, shared, due)
 
 
 def load_move(ns: str, region: Region, keys: Keys, extents: NDArray[Any], job: int | None) -> Move:

@@ -17,7 +17,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import vllm
@@ -38,7 +38,10 @@ from .layout import MAX_DTYPE
 from .vllm_cpu import CpuPlatformTieringSpec
 from .worth import SETTING, Worth
 
-__all__ = ["CascadeTier", "CpuPlatformTieringSpec"]
+if TYPE_CHECKING:
+    from .vllm_layers import CascadeConnector
+
+__all__ = ["CascadeConnector", "CascadeTier", "CpuPlatformTieringSpec"]
 
 versions.check("vllm", vllm.__version__)
 
@@ -64,12 +67,21 @@ _DROPPED = "vllm:cascade_chunks_not_stored"
 _UP = "vllm:cascade_up"
 
 
+def __getattr__(name: str) -> Any:
+    """CascadeConnector, by whose name vLLM looks here, with its module only when it is wanted."""
+    if name != "CascadeConnector":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .vllm_layers import CascadeConnector
+
+    return CascadeConnector
+
+
 def _contained(fallback: Callable[[], Any]) -> Callable[[Any], Any]:
     """The method gives fallback() instead of an exception: a fault of the cache must not stop the engine."""
 
     def wrap(method: Any) -> Any:
         @functools.wraps(method)
-        def call(self: CascadeTier, *args: Any, **kwargs: Any) -> Any:
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             try:
                 return method(self, *args, **kwargs)
             except Exception:
@@ -79,6 +91,20 @@ def _contained(fallback: Callable[[], Any]) -> Callable[[Any], Any]:
         return call
 
     return wrap
+
+
+class _Complaints:
+    """Warnings of one part of vLLM, but the same one at most every few seconds: the scheduler may come back here thousands of times."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._last: dict[str, float] = {}
+
+    def __call__(self, text: str, trace: bool = False) -> None:
+        now = time.monotonic()
+        if now - self._last.get(text, -_WARN_SECONDS) >= _WARN_SECONDS:
+            self._last[text] = now
+            logger.warning("%s: %s", self._who, text, exc_info=trace)
 
 
 class _Request:
@@ -148,7 +174,7 @@ class CascadeTier(SecondaryTierManager):
         self._asker = client(timeout=LOOKUP_TIMEOUT)
         self._mover = client(timeout=JOB_TIMEOUT)
         self._signal = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._complained: dict[str, float] = {}
+        self._complain = _Complaints(tier_type)
         self._region, self._base = self._attach(primary_kv_view)
         self._requests: dict[str, _Request] = {}
         self._jobs: dict[int, _Job] = {}
@@ -229,7 +255,7 @@ class CascadeTier(SecondaryTierManager):
         keys = [k for k in chunks if k not in request.known] if key in chunks else [key]
         found = self._asker.contains(self._ns, keys).tolist()
         first = keys.index(key)  # what comes before is in the engine's own memory
-        if (found[first] or self._worth.learns) and self._worth.judges(self._layout):
+        if (found[first] or self._worth.learns) and self._worth.judges:
             worthy = first + self._worth.leading(self._asker, self._ns, keys[first:], self._layout)
             found[worthy:] = [False] * (len(keys) - worthy)
         request.known.update(zip(keys, found, strict=True))
@@ -243,7 +269,7 @@ class CascadeTier(SecondaryTierManager):
         chunks = _chunks(req_context)
         for group in {k[-4:] for k in chunks}:
             keys = [k for k in chunks if k[-4:] == group]
-            self._asker.hint(self._ns, [bytes(k) for k in keys], shared=sum(chunks[k] <= shared for k in keys), due=due)
+            self._asker.hint(self._ns, [bytes(k) for k in keys], shared=_shared(keys, req_context), due=due)
 
     # Jobs
 
@@ -280,7 +306,8 @@ class CascadeTier(SecondaryTierManager):
         parent, chain = _parent(keys, req_context)
         self._mover._declare(self._ns, self._layout)  # once for a connection
         marked = self._generated(keys, req_context)
-        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, generated=marked, job=number))
+        shared = _shared(keys, req_context)
+        return bool(self._mover.store(self._ns, region, keys, extents, parent=parent, chain=chain, generated=marked, job=number, shared=shared))
 
     def _generated(self, keys: list[bytes], req_context: Any) -> bool:
         """Whether each of the chunks has generated tokens. What is not known to counts as of the prompt."""
@@ -434,13 +461,6 @@ class CascadeTier(SecondaryTierManager):
     def config_info(self) -> dict[str, str]:
         return {"socket": self._socket, "namespace": self._ns}
 
-    def _complain(self, text: str, trace: bool = False) -> None:
-        """A warning, but the same one at most every few seconds: the scheduler may come back here thousands of times."""
-        now = time.monotonic()
-        if now - self._complained.get(text, -_WARN_SECONDS) >= _WARN_SECONDS:
-            self._complained[text] = now
-            logger.warning("%s: %s", self.tier_type, text, exc_info=trace)
-
 
 def _chunks(req_context: Any) -> dict[bytes, int]:
     """Chunks of the request and the token at which each ends, in order, as the scheduler has noted them."""
@@ -454,6 +474,12 @@ def _hints(req_context: Any) -> tuple[int, float | None]:
     if not isinstance(due, int | float) or not 0 <= due < float("inf"):
         due = None
     return shared if isinstance(shared, int) else 0, due
+
+
+def _shared(keys: list[bytes], req_context: Any) -> int:
+    """How many of the keys, from the first on, are chunks of a prompt that many share, as whoever sent the request says."""
+    chunks, (tokens, _) = _chunks(req_context), _hints(req_context)
+    return next((i for i, k in enumerate(keys) if not 0 < chunks.get(k, 0) <= tokens), len(keys))
 
 
 def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
@@ -471,12 +497,12 @@ def _parent(keys: list[bytes], req_context: Any) -> tuple[bytes | None, bool]:
     return (same[first - 1] if first else None), True
 
 
-def _namespace(config: Any, row: int, tenant: str) -> str:
+def _namespace(config: Any, row: int, tenant: str, form: str = "") -> str:
     """Everything that must be equal for the bytes of a chunk to mean the same, and that vLLM tells.
 
     vLLM's keys have the tokens in them, LoRA and salt too, hashed: those of two hash algorithms are never equal. Revision and quantization of
     a checkpoint in a folder are in its fingerprint. Those of one that vLLM fetches, and a quantization that vLLM does itself, it does
-    not tell: for them there is the setting tenant.
+    not tell: for them there is the setting tenant. form: of what the blocks are, if not of rows of host memory.
     """
     p = config.parallel
     portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
@@ -495,6 +521,7 @@ def _namespace(config: Any, row: int, tenant: str) -> str:
         "replicated": getattr(config, "replicated_layout", False),
         "portable": portable,
         "tenant": tenant,
+        "form": form,
     }
     if not portable:
         fields.update(rank=p.rank, world=p.world_size, tp=p.tp_size, pp=p.pp_size, pcp=p.pcp_size, dcp=p.dcp_size)

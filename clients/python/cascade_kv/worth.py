@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from .advice import MAX_RATE
 from .client import Client
 from .layout import Layout
 
@@ -23,14 +24,17 @@ class Worth:
             if not 0 < self._rate < float("inf"):
                 raise ValueError(f"{SETTING}: {prefill_tokens_per_second} is neither a number above 0 nor {AUTO!r}")
 
-    def judges(self, layout: Layout | None) -> bool:
-        """Whether anything is known to judge by: blocks of a layout may have any number of tokens."""
-        return self.learns or self._rate > 0 and layout is not None and layout.tokens > 0
+    @property
+    def judges(self) -> bool:
+        """Whether anything is known to judge by."""
+        return self.learns or self._rate > 0
 
     def leading(self, client: Client, ns: str, keys: Sequence[bytes | str], layout: Layout | None) -> int:
-        """How many blocks to load of a chain of such blocks, from the first on."""
-        if self.learns:
-            return client.advise(ns, keys, None).blocks
-        if layout is None or not self.judges(layout):
+        """How many blocks to load of a chain, from the first on. Where the engine does not know how many tokens a block has, the rank may."""
+        if not self.judges:
             return client.probe(ns, keys).hits
+        if self.learns:
+            return client.advise(ns, keys).blocks
+        if layout is None or not layout.tokens:
+            return client.advise(ns, keys, tokens_per_second=min(self._rate, MAX_RATE)).blocks
         return client.advise(ns, keys, layout.tokens / self._rate).blocks

@@ -2,6 +2,7 @@
 
 A folder is an engine if it has proof.py with
 - add_options(parser): its options, with the engine's name as prefix unless they are the benchmark's of old;
+- install(): installs the engine, if it is not there. It raises environment.Missing;
 - prove(args, work): runs everything in the empty folder work and returns figures for the JSON. It raises Failed, with the figures
   so far if it has any, or environment.Missing.
 

@@ -26,20 +26,20 @@ func TestFabricRefuses(t *testing.T) {
 func TestRankCarriesOutLines(t *testing.T) {
 	const secret = "of no worth to anybody"
 	o := RankOptions{Folder: t.TempDir(), Bytes: 1 << 20, Out: &bytes.Buffer{}}
-	other, err := tcpFabric(1, secret)
+	other, err := tcpFabric(1, "", secret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- errors.Join(runRank(t.Context(), other, o), other.Close()) }()
-	f, err := tcpFabric(0, secret)
+	f, err := tcpFabric(0, "", secret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.SetPeer(fabric.Peer{Rank: 1, Incarnation: 1, Addr: other.Addr()})
 	var out bytes.Buffer
 	first := RankOptions{Folder: o.Folder, Bytes: o.Bytes, Out: &out}
-	first.In = strings.NewReader("read two 4096 64 64 1\nread two 4096 64 64 32\nidle 1000000\nquit\n")
+	first.In = strings.NewReader("read two 4096 64 64 1\nread two 4096 64 64 32\nmove 4096 64 64 8\nidle 1000000\nquit\n")
 	if err := errors.Join(runRank(t.Context(), f, first), f.Close(), <-ended); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestRankCarriesOutLines(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		words = append(words, len(strings.Fields(line)))
 	}
-	if want := []int{1, 3, 3, 1}; !slices.Equal(words, want) {
+	if want := []int{1, 3, 3, 2, 1}; !slices.Equal(words, want) {
 		t.Errorf("it wrote %q: %v words a line, want %v", out.String(), words, want)
 	}
 	r := &rank{memory: make([]byte, 4096)}

@@ -36,6 +36,10 @@ type RankOptions struct {
 	In     io.Reader
 	Out    io.Writer
 
+	// Over TCP: the addresses of this rank and of the one that it starts, and that
+	// one's network namespace; "" for loopback and this one.
+	Listen, OtherListen, OtherNetns string
+
 	oneSided bool // reads from a rank that is not suspect are one-sided
 }
 
@@ -126,6 +130,12 @@ func (r *rank) commands(ctx context.Context, in io.Reader, out io.Writer, oneSid
 				return err
 			}
 			fmt.Fprintln(out, took[len(took)/2].Nanoseconds(), took[0].Nanoseconds(), sum.Nanoseconds())
+		case scan(line, "move %d %d %d %d", &size, &times, &slots, &callers) == nil:
+			took, used, err := r.move(ctx, size, times, slots, callers)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(out, took.Nanoseconds(), used.Nanoseconds())
 		case scan(line, "idle %d", &pause) == nil:
 			cores, err := r.idle(ctx, pause)
 			if err != nil {
@@ -163,6 +173,20 @@ func (r *rank) reads(ctx context.Context, size, times, slots, callers int) ([]ti
 	})
 	slices.Sort(took)
 	return took, all, err
+}
+
+// move is reads, and returns how long all took and the processor time of both ranks.
+func (r *rank) move(ctx context.Context, size, times, slots, callers int) (took, used time.Duration, err error) {
+	own := kit.CPUTime()
+	other, err := r.ask(ctx, askCPU)
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, took, err = r.reads(ctx, size, times, slots, callers); err != nil {
+		return 0, 0, err
+	}
+	otherNow, err := r.ask(ctx, askCPU)
+	return took, kit.CPUTime() - own + otherNow - other, err
 }
 
 // read reads once and looks at both ends of what came.

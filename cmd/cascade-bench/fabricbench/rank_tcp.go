@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -26,14 +27,14 @@ const (
 // secretVariable carries the secret of both ranks, which is worth nothing to others.
 const secretVariable = "CASCADE_BENCH_SECRET"
 
-// RankTCP is one rank of the benchmark over TCP on loopback: see Run.
-// role is TCP or TCPOther.
+// RankTCP is one rank of the benchmark over TCP, on loopback or where o says: see Run
+// and RunNetwork. role is TCP or TCPOther.
 func RankTCP(ctx context.Context, role string, o RankOptions) error {
 	if role == TCPOther {
 		return tcpOther(ctx, o)
 	}
 	secret := hex.EncodeToString(fmt.Appendf(nil, "%016x", rand.Uint64()))
-	f, err := tcpFabric(0, secret)
+	f, err := tcpFabric(0, o.Listen, secret)
 	if err != nil {
 		return err
 	}
@@ -41,7 +42,11 @@ func RankTCP(ctx context.Context, role string, o RankOptions) error {
 	if err != nil {
 		return err
 	}
-	other := exec.CommandContext(ctx, own, RankVerb, o.Folder, strconv.FormatInt(o.Bytes, 10), TCPOther)
+	line := []string{own, RankVerb, o.Folder, strconv.FormatInt(o.Bytes, 10), TCPOther}
+	if o.OtherNetns != "" {
+		line = append(append([]string{"ip", "netns", "exec", o.OtherNetns}, line...), o.OtherListen)
+	}
+	other := exec.CommandContext(ctx, line[0], line[1:]...)
 	other.Env = append(os.Environ(), secretVariable+"="+secret)
 	other.Stderr = os.Stderr
 	in, err := other.StdinPipe() // whose end ends the other rank with this one
@@ -65,7 +70,7 @@ func RankTCP(ctx context.Context, role string, o RankOptions) error {
 
 // tcpOther serves until rank 0 quits or ends.
 func tcpOther(ctx context.Context, o RankOptions) error {
-	f, err := tcpFabric(1, os.Getenv(secretVariable))
+	f, err := tcpFabric(1, o.Listen, os.Getenv(secretVariable))
 	if err != nil {
 		return err
 	}
@@ -82,6 +87,10 @@ func tcpOther(ctx context.Context, o RankOptions) error {
 	return errors.Join(err, f.Close())
 }
 
-func tcpFabric(self fabric.Rank, secret string) (*tcp.Fabric, error) {
-	return tcp.New(tcp.Options{Self: self, Incarnation: 1, Listen: "127.0.0.1:0", Job: "bench", Secret: []byte(secret)})
+// tcpFabric listens at an address, loopback by default.
+func tcpFabric(self fabric.Rank, host, secret string) (*tcp.Fabric, error) {
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	return tcp.New(tcp.Options{Self: self, Incarnation: 1, Listen: net.JoinHostPort(host, "0"), Job: "bench", Secret: []byte(secret)})
 }

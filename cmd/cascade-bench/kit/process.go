@@ -50,7 +50,8 @@ func (t *Tail) String() string {
 	return string(bytes.TrimSpace(t.mu.text))
 }
 
-// Start runs cmd until Stop; it is terminated with this program. cmd.Env is added
+// Start runs cmd until Stop; it is terminated with this program, unless
+// cmd.SysProcAttr has another signal for that. cmd.Env is added
 // to the environment, without the variables of a rank's configuration: a
 // measurement has its own. Standard error, and standard output unless cmd has
 // one, go to log and into error messages. Error: ErrStart.
@@ -62,7 +63,9 @@ func Start(name string, log io.Writer, cmd *exec.Cmd) (*Process, error) {
 	if cmd.Stdout == nil {
 		cmd.Stdout = cmd.Stderr
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrStart, name, err)
 	}

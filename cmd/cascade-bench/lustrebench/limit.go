@@ -2,16 +2,13 @@ package lustrebench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"time"
 
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
@@ -28,7 +25,7 @@ type limitFile struct {
 	tier  *lustre.Tier
 	ids   []block.ID
 	room  cells  // a block for each reader
-	fio   string // the program
+	fio   bool   // whether it can be compared with
 	plain string // its file
 }
 
@@ -42,18 +39,17 @@ func (b *bench) limit(ctx context.Context) (res Limit, err error) {
 	if err := f.write(ctx, dir, n); err != nil {
 		return res, err
 	}
-	if f.fio, err = exec.LookPath("fio"); err != nil {
-		res.Why = "fio is not installed: apt-get install fio"
-	} else if err := f.check(ctx); err != nil {
+	if err := f.check(ctx); err != nil {
 		res.Why = err.Error()
-		f.fio = ""
+	} else {
+		f.fio = true
 	}
 	rates, err := kit.Turns(b.o.Rounds+1, 4, func(_, way int) (float64, error) {
 		mode := []string{"read", "randread"}[way/2]
 		switch {
 		case way%2 == 0:
 			return f.ours(ctx, mode)
-		case f.fio != "":
+		case f.fio:
 			return f.theirs(ctx, mode, res.Bytes)
 		}
 		return 0, nil
@@ -66,7 +62,7 @@ func (b *bench) limit(ctx context.Context) (res Limit, err error) {
 	}
 	res.SequentialMBps, res.SequentialFio = kit.Median(rates[0]), kit.Median(rates[1])
 	res.RandomMBps, res.RandomFio = kit.Median(rates[2]), kit.Median(rates[3])
-	if f.fio != "" {
+	if f.fio {
 		var sequential, random float64
 		res.SequentialRatios, sequential = kit.Ratios(rates[0], rates[1])
 		res.RandomRatios, random = kit.Ratios(rates[2], rates[3])
@@ -134,42 +130,9 @@ func (f *limitFile) ours(ctx context.Context, rw string) (float64, error) {
 
 // theirs lets fio read every block of its file once.
 func (f *limitFile) theirs(ctx context.Context, rw string, bytes int64) (float64, error) {
-	out, err := f.run(ctx, rw, bytes)
-	if err != nil {
-		return 0, err
-	}
-	var report struct {
-		Jobs []struct {
-			Error int
-			Read  struct {
-				Bytes int64   `json:"io_bytes"`
-				Rate  float64 `json:"bw_bytes"`
-			}
-		}
-	}
-	if err := json.Unmarshal(out, &report); err != nil {
-		return 0, fmt.Errorf("bench: fio's report: %w", err)
-	}
-	if len(report.Jobs) != 1 || report.Jobs[0].Error != 0 || report.Jobs[0].Read.Bytes != bytes {
-		return 0, fmt.Errorf("bench: fio did not read %d bytes: %+v", bytes, report)
-	}
-	return report.Jobs[0].Read.Rate / kit.Mega, nil
-}
-
-func (f *limitFile) run(ctx context.Context, rw string, size int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, f.fio, "--name=limit", "--filename="+f.plain, "--readonly", "--rw="+rw, "--size="+strconv.FormatInt(size, 10),
-		"--bs="+strconv.Itoa(limitBlock), "--ioengine=io_uring", "--direct=1", "--iodepth="+strconv.Itoa(f.b.o.Depth),
-		"--invalidate=1", "--randrepeat=0", "--output-format=json")
-	cmd.Env = append(os.Environ(), "GLIBC_TUNABLES=glibc.malloc.hugetlb=1") // huge pages, as ours: a virtual disk is twice as fast with them
-	var output kit.Tail
-	cmd.Stderr = &output
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("bench: fio: %w: %s", err, &output)
-	}
-	return out, nil
+	rate, err := kit.FioRead(ctx, bytes, "--filename="+f.plain, "--rw="+rw, "--size="+strconv.FormatInt(bytes, 10),
+		"--bs="+strconv.Itoa(limitBlock), "--iodepth="+strconv.Itoa(f.b.o.Depth), "--invalidate=1")
+	return rate / kit.Mega, err
 }
 
 // check finds out whether fio can do what is asked of it here.

@@ -16,6 +16,7 @@ import (
 	"cascadekv/internal/cli"
 	"cascadekv/internal/config"
 	"cascadekv/slurm/epilog"
+	"cascadekv/slurm/notes"
 	"cascadekv/tiers/shm"
 )
 
@@ -116,7 +117,8 @@ func (t *Tool) removeCommand() *cobra.Command {
 			"in no lustre directory is lost. A file that a rank uses is never removed.\n\n" +
 			"--stale removes all of this user's that no rank uses, in /dev/shm and where shm.path is, or in each DIR.\n" +
 			"--job is for the epilog of a Slurm job, and for root with --user: it kills the ranks of that job on this\n" +
-			"node, those in use too, and removes their arenas in /dev/shm, or in each DIR. It reads no configuration.",
+			"node, those in use too, and removes their arenas in /dev/shm, or in each DIR, their sockets, and the\n" +
+			"directory with the secret of a launcher that was killed. It reads no configuration.",
 		Args: cli.Arity(0, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -126,8 +128,8 @@ func (t *Tool) removeCommand() *cobra.Command {
 				}
 				over.Dirs = args
 				return t.removeJob(cmd.Context(), over, wait)
-			case cmd.Flags().Changed("user"):
-				return cli.Usagef("arena rm: --user goes with --job")
+			case cmd.Flags().Changed("user"), cmd.Flags().Changed("drain"):
+				return cli.Usagef("arena rm: --user and --drain go with --job")
 			case !stale && len(args) == 0:
 				return cli.Usagef("arena rm: name a file, or say --stale")
 			}
@@ -147,6 +149,7 @@ func (t *Tool) removeCommand() *cobra.Command {
 	c.Flags().BoolVar(&stale, "stale", false, "all of this user's arenas that no rank uses")
 	c.Flags().IntVar(&over.ID, "job", 0, "what a Slurm job left on this node that is over: ranks and arenas")
 	c.Flags().IntVar(&over.UID, "user", os.Geteuid(), "the number of the user whose job it was")
+	cli.DurationVar(c.Flags(), &over.Drain, "drain", 0, "how long ranks of --job that live may take to write to lustre what only they have, before they are killed")
 	cli.DurationVar(c.Flags(), &wait, "wait", 10*time.Second, "how long killed ranks of --job may take to be gone")
 	return c
 }
@@ -156,7 +159,8 @@ func (t *Tool) removeJob(ctx context.Context, over epilog.Job, wait time.Duratio
 	if len(over.Dirs) == 0 {
 		over.Dirs = []string{t.ShmDir}
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	over.Notes = notes.Dir(over.UID)
+	ctx, cancel := context.WithTimeout(ctx, over.Drain+wait)
 	defer cancel()
 	done, err := epilog.Clean(ctx, over)
 	if err != nil {
@@ -170,6 +174,9 @@ func (t *Tool) removeJob(ctx context.Context, over epilog.Job, wait time.Duratio
 	}
 	for _, f := range done.Arenas {
 		fmt.Fprintf(t.Out, "removed %s: %s of memory\n", f.Path, cli.Human(f.Allocated))
+	}
+	for _, path := range done.Paths {
+		fmt.Fprintf(t.Out, "removed %s\n", path)
 	}
 	return err
 }

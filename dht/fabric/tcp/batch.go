@@ -39,11 +39,13 @@ func (w *wire) read(reads []fabric.Read, left uint64) (done int, err error) {
 		return 0, err
 	}
 	for b.at < len(reads) {
-		list, all := b.pieces(), false
-		if b.got >= headerSize && (len(list[0]) > together || len(list) == 1) {
-			list, all = list[:1], true // certain to come
+		list := b.pieces()
+		n := len(list[0])
+		if b.got >= headerSize && (n > together || len(list) == 1) { // certain to come
+			err = w.receiveAll(list[0])
+		} else {
+			n, err = w.receive(list)
 		}
-		n, err := w.receive(list, all)
 		if err != nil {
 			return 0, err
 		}
@@ -121,12 +123,8 @@ func (w *wire) refused(h header, n int) error {
 	b.reads[b.at].Err = fabric.ErrStale
 	if h.kind == kindFailure {
 		text := make([]byte, h.length)
-		for rest := text; len(rest) > 0; {
-			n, err := w.receive([][]byte{rest}, true)
-			if err != nil {
-				return err
-			}
-			rest = rest[n:]
+		if err := w.receiveAll(text); err != nil {
+			return err
 		}
 		b.reads[b.at].Err = &fabric.RemoteError{Text: string(text)}
 	}

@@ -45,7 +45,8 @@ type Options struct {
 	Authority        Authority
 	RequireAuthority bool
 
-	// Streams is how many reads from one peer run at the same time; 0 means 3.
+	// Streams is how many reads from one peer run at the same time; 0 means the
+	// constant Streams.
 	Streams int
 
 	// Requests is how many calls of one peer are handled at the same time;
@@ -75,8 +76,10 @@ type Authority interface {
 	Verify(ctx context.Context, credential, payload []byte) error
 }
 
+// Streams is how many streams for payloads a rank opens to a peer by default.
+const Streams = 3
+
 const (
-	defaultStreams  = 3
 	defaultRequests = 128
 	defaultTimeout  = 3 * time.Second
 
@@ -141,7 +144,7 @@ func (o *Options) complete() error {
 			o.Streams, o.Requests, o.OpenTimeout, inbound/2)
 	}
 	if o.Streams == 0 {
-		o.Streams = defaultStreams
+		o.Streams = Streams
 	}
 	if o.Requests == 0 {
 		o.Requests = defaultRequests

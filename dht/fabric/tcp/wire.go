@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"container/list"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -71,10 +72,80 @@ func (w *wire) send(p []byte) error {
 // piece is the most that one call of the kernel is asked for.
 const piece = 256 << 20
 
+// bulk is how much of a large payload is here before the thread that receives it is
+// woken. It would be for each packet: on a fast network that is more work than the copy.
+const bulk = 256 << 10
+
+// bulkWait is how long that is waited for, in milliseconds. Kernels before Linux 5.7 do not
+// wake it when small packets fill the buffer by what they take around their bytes, and then
+// nothing more comes.
+const bulkWait = 100
+
+// receiveAll fills p.
+func (w *wire) receiveAll(p []byte) error {
+	rest := p[w.aside.receive([][]byte{p}):]
+	if len(rest) > bulk {
+		if err := w.wake(bulk); err != nil {
+			return err
+		}
+		for len(rest) > bulk {
+			if err := w.wait(); err != nil {
+				return err
+			}
+			n, err := w.receiveInto(rest, unix.MSG_DONTWAIT)
+			if err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		if err := w.wake(1); err != nil {
+			return err
+		}
+	}
+	for len(rest) > 0 {
+		n, err := w.receiveInto(rest, unix.MSG_WAITALL)
+		if err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// wake has the kernel wake who waits once n bytes are here, or fewer if its buffer
+// holds no more.
+func (w *wire) wake(n int) error {
+	return os.NewSyscallError("setsockopt", unix.SetsockoptInt(w.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, n))
+}
+
+// wait waits for what wake says, for bulkWait at most, or the end of the stream.
+func (w *wire) wait() error {
+	fds := [1]unix.PollFd{{Fd: int32(w.fd), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds[:], bulkWait); err != nil && !errors.Is(err, unix.EINTR) { // interrupt ends it
+		return os.NewSyscallError("poll", err)
+	}
+	return nil
+}
+
+// receiveInto receives once; 0: there is nothing yet.
+func (w *wire) receiveInto(p []byte, flags int) (int, error) {
+	p = p[:min(len(p), piece)]
+	n, _, errno := unix.Syscall6(unix.SYS_RECVFROM, uintptr(w.fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), uintptr(flags), 0, 0)
+	switch {
+	case errno == unix.EINTR || errno == unix.EAGAIN:
+		return 0, nil
+	case errno != 0:
+		return 0, os.NewSyscallError("recv", errno)
+	case n == 0:
+		return 0, io.ErrUnexpectedEOF
+	}
+	return int(n), nil
+}
+
 // receive fills pieces, in order, with what there is to receive, at least a byte,
-// and returns how many bytes that is. With all it waits until they are full. There
-// are no more pieces than a batch has, and none is empty.
-func (w *wire) receive(pieces [][]byte, all bool) (int, error) {
+// and returns how many bytes that is. There are no more pieces than a batch has, and
+// none is empty.
+func (w *wire) receive(pieces [][]byte) (int, error) {
 	if n := w.aside.receive(pieces); n > 0 {
 		return n, nil
 	}
@@ -88,15 +159,11 @@ func (w *wire) receive(pieces [][]byte, all bool) (int, error) {
 	defer clear(w.vec[:n]) // what lies there is not the wire's to keep
 	w.msg = unix.Msghdr{Iov: &w.vec[0]}
 	w.msg.SetIovlen(n)
-	flags := unix.MSG_WAITALL
-	if !all {
-		if got, ok := w.receiveSoon(); ok {
-			return got, nil
-		}
-		flags = 0
+	if got, ok := w.receiveSoon(); ok {
+		return got, nil
 	}
 	for {
-		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), uintptr(flags))
+		got, _, errno := unix.Syscall(unix.SYS_RECVMSG, uintptr(w.fd), uintptr(unsafe.Pointer(&w.msg)), 0)
 		switch {
 		case errno == unix.EINTR:
 		case errno != 0:

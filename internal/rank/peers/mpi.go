@@ -6,28 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
 	"cascadekv/cascade"
 	"cascadekv/dht/fabric"
+	"cascadekv/dht/fabric/mixed"
 	"cascadekv/internal/arena"
 )
 
 // world is the MPI world that this process was started in.
 type world interface {
 	rank() int
-	share(p []byte) ([]byte, error)         // returns rank 0's p on all ranks
-	fabric(oneSided) (fabric.Fabric, error) // the world must outlive it
+	size() int
+	share(p []byte) ([]byte, error)  // returns rank 0's p on all ranks
+	fabric(oneSided) (linked, error) // the world must outlive it
 	// close ends MPI. A world is incomplete when some of its ranks ended before.
 	close(incomplete bool) error
 }
 
+// linked is a fabric that describes itself.
+type linked interface {
+	fabric.Fabric
+	Link() string
+}
+
 // openMPI joins the ranks that were started together. Rank 0 shares what TCP ranks
-// have from their configuration: a seed and a secret.
-func (p *Peers) openMPI(ctx context.Context, secret string) error {
+// have from their configuration, a seed and a secret, and its incarnation, by which all know
+// each other for ranks of this world. Who comes later comes over TCP.
+func (p *Peers) openMPI(ctx context.Context, secret string) (err error) {
 	c, log := &p.o.Config, p.o.Log
-	var err error
 	p.world, err = together(ctx, log, func() (world, error) { return startWorld(c.Deadline.Drain.Std(), log) })
 	if err != nil {
 		return err
@@ -35,24 +44,44 @@ func (p *Peers) openMPI(ctx context.Context, secret string) error {
 	if first := p.world.rank(); first != c.Rank {
 		return fmt.Errorf("rank = %d, but this is rank %d of its MPI world: leave rank out of the configuration", c.Rank, first)
 	}
+	p.worldSize = p.world.size()
+	var guests tcpLink
+	defer func() {
+		if err != nil && p.node == nil && guests.Fabric != nil {
+			err = errors.Join(err, guests.Close())
+		}
+	}()
 	seeds := c.Peers.SeedList()
-	var invitation []byte
+	var own []byte
 	if c.Rank == 0 {
 		if secret == "" {
 			secret = rand.Text()
 		}
+		if guests, err = p.listen(ctx, secret); err != nil {
+			return err
+		}
 		if err := p.gossip(ctx, secret, seeds); err != nil {
 			return err
 		}
-		invitation = []byte(p.GossipAddr() + " " + secret)
+		own = invitation{p.self.Incarnation, p.GossipAddr(), secret}.encode()
 	}
 	w := p.world
-	invitation, err = together(ctx, log, func() ([]byte, error) { return w.share(invitation) })
+	shared, err := together(ctx, log, func() ([]byte, error) { return w.share(own) })
 	if errors.Is(err, errNotTogether) {
 		p.world = nil // its thread is in that call: only the process's end ends it
 	}
 	if err != nil {
 		return err
+	}
+	from, err := decodeInvitation(shared)
+	if err != nil {
+		return err
+	}
+	if c.Rank != 0 {
+		p.self.Incarnation = from.incarnation
+		if guests, err = p.listen(ctx, from.secret); err != nil {
+			return err
+		}
 	}
 	exposed, err := p.expose()
 	if err != nil {
@@ -62,11 +91,42 @@ func (p *Peers) openMPI(ctx context.Context, secret string) error {
 	if err != nil {
 		return err
 	}
-	if err := p.serve(fab); err != nil || c.Rank == 0 {
+	both := mixed.New(mixed.Options{World: fab, Size: p.worldSize, Incarnation: from.incarnation, Guests: guests})
+	if err := p.serve(mixedLink{both, fab.Link() + "; other ranks over tcp: " + guests.Link()}); err != nil || c.Rank == 0 {
 		return err
 	}
-	seed, secret, _ := strings.Cut(string(invitation), " ")
-	return p.gossip(ctx, secret, append(seeds, seed))
+	return p.gossip(ctx, from.secret, append(seeds, from.seed))
+}
+
+// mixedLink describes both fabrics in the rank's statistics.
+type mixedLink struct {
+	*mixed.Fabric
+	text string
+}
+
+func (l mixedLink) Link() string { return l.text }
+
+// invitation is what rank 0 shares with its world.
+type invitation struct {
+	incarnation uint64
+	seed        string // its gossip
+	secret      string
+}
+
+func (i invitation) encode() []byte {
+	return fmt.Appendf(nil, "%d %s %s", i.incarnation, i.seed, i.secret)
+}
+
+func decodeInvitation(p []byte) (i invitation, err error) {
+	words := strings.SplitN(string(p), " ", 3)
+	if len(words) == 3 {
+		i.seed, i.secret = words[1], words[2]
+		i.incarnation, err = strconv.ParseUint(words[0], 10, 64)
+	}
+	if len(words) != 3 || err != nil {
+		return i, errors.New("rank 0 of this MPI world shares something else: run one version of cascaded on all nodes")
+	}
+	return i, nil
 }
 
 // oneSided is memory that other ranks may copy from by themselves.

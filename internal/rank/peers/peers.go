@@ -39,15 +39,17 @@ type Options struct {
 // Peers is a rank's connection to the others. Its methods are safe for concurrent
 // use, but for Close.
 type Peers struct {
-	o       Options
-	self    members.Member
-	world   world // nil without MPI
-	node    *dht.Node
-	ready   chan struct{} // closed when node is set, or will not be
-	members atomic.Pointer[members.Members]
+	o         Options
+	self      members.Member
+	why       string // its fabric's address
+	world     world  // nil without MPI
+	worldSize int    // its ranks; 0 without MPI
+	node      *dht.Node
+	ready     chan struct{} // closed when node is set, or will not be
+	members   atomic.Pointer[members.Members]
 
 	ending     atomic.Bool // see Ending
-	incomplete atomic.Bool // a rank has died, or left before Ending
+	incomplete atomic.Bool // a rank of the world has died, or left before Ending
 }
 
 const (
@@ -63,7 +65,7 @@ func Join(ctx context.Context, o Options) (*Peers, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	o.Store.Join(p.node)
-	o.Log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.GossipAddr())
+	o.Log.Info("joined", "fabric", p.node.Fabric(), "addr", p.self.Addr, "gossip", p.GossipAddr(), "why", p.why)
 	return p, nil
 }
 
@@ -83,27 +85,42 @@ func (p *Peers) open(ctx context.Context) error {
 
 func (p *Peers) openTCP(ctx context.Context, secret string) error {
 	c := &p.o.Config.Peers
-	authority, err := p.authority(ctx)
+	fab, err := p.listen(ctx, secret)
 	if err != nil {
 		return err
 	}
-	bind, public, err := nodeaddr.This().ListenAt(ctx, c.Listen, c.Advertise)
-	if err != nil {
-		return fmt.Errorf("peers.listen: %w", err)
-	}
-	fab, err := tcp.New(tcp.Options{
-		Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: bind, Advertise: public, Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
-		Authority: authority, RequireAuthority: c.Munge == "require",
-		Observe: (&strangers{log: p.o.Log}).observe,
-	})
-	if err != nil {
-		return err
-	}
-	p.self.Addr = fab.Addr()
-	if err := p.serve(tcpLink{fab, authority != nil}); err != nil {
+	if err := p.serve(fab); err != nil {
 		return err
 	}
 	return p.gossip(ctx, secret, append(c.SeedList(), p.o.Seeds...))
+}
+
+// listen opens the fabric over TCP, and notes where others reach it.
+func (p *Peers) listen(ctx context.Context, secret string) (tcpLink, error) {
+	c := &p.o.Config.Peers
+	authority, err := p.authority(ctx)
+	if err != nil {
+		return tcpLink{}, err
+	}
+	place, err := p.place(ctx, "peers.listen", c.Listen)
+	if err != nil {
+		return tcpLink{}, err
+	}
+	p.why = place.Why
+	var fab *tcp.Fabric
+	err = nodeaddr.EachPort(place.Bind, c.Ports, false, func(bind string) (err error) {
+		fab, err = tcp.New(tcp.Options{
+			Self: p.self.Rank, Incarnation: p.self.Incarnation, Listen: bind, Advertise: place.Public, Job: p.job(), Secret: []byte(secret), Placement: ring.Version,
+			Authority: authority, RequireAuthority: c.Munge == "require",
+			Observe: (&strangers{log: p.o.Log}).observe,
+		})
+		return err
+	})
+	if err != nil {
+		return tcpLink{}, err
+	}
+	p.self.Addr = fab.Addr()
+	return tcpLink{fab, authority != nil}, nil
 }
 
 // authority returns the node's munged; nil where none answers or none is to be
@@ -165,18 +182,39 @@ func (p *Peers) serve(fab fabric.Fabric) (err error) {
 // gossip starts the membership.
 func (p *Peers) gossip(ctx context.Context, secret string, seeds []string) error {
 	c := &p.o.Config.Peers
-	bind, public, err := nodeaddr.This().ListenAt(ctx, c.Gossip, c.Advertise)
+	place, err := p.place(ctx, "peers.gossip", c.Gossip)
 	if err != nil {
-		return fmt.Errorf("peers.gossip: %w", err)
+		return err
 	}
-	m, err := members.Start(ctx, members.Options{
-		Self: p.self, Bind: bind, Advertise: withPort0(public),
-		Job: p.job(), Secret: []byte(secret), Placement: ring.Version, Seeds: seeds, Log: p.o.Log, OnChange: p.changed,
+	return nodeaddr.EachPort(place.Bind, c.Ports, true, func(bind string) error {
+		m, err := members.Start(ctx, members.Options{
+			Self: p.self, Bind: bind, Advertise: withPort0(place.Public),
+			Job: p.job(), Secret: []byte(secret), Placement: ring.Version, Seeds: seeds, Start: p.start(), Log: p.o.Log, OnChange: p.changed,
+		})
+		if err == nil {
+			p.members.Store(m)
+		}
+		return err
 	})
-	if err == nil {
-		p.members.Store(m)
+}
+
+// start is how many ranks this one starts with; 0: not known. A program that takes over from another starts
+// with those that the other reached, not with those of the job's start, of which some may be dead.
+func (p *Peers) start() int {
+	if len(p.o.Seeds) > 0 {
+		return min(p.o.Config.Peers.Ranks, 1+len(p.o.Seeds))
 	}
-	return err
+	return p.o.Config.Peers.Ranks
+}
+
+// place finds where one of the listeners for other ranks is.
+func (p *Peers) place(ctx context.Context, key, listen string) (nodeaddr.Place, error) {
+	c := &p.o.Config.Peers
+	place, err := nodeaddr.This().ListenAt(ctx, nodeaddr.Wish{Listen: listen, Advertise: c.Advertise, Interface: c.Interface})
+	if err != nil {
+		return place, fmt.Errorf("%s: %w", key, err)
+	}
+	return place, nil
 }
 
 // withPort0 is the form members want an advertised host in; port 0 stands for
@@ -208,7 +246,7 @@ func (p *Peers) changed(events []members.Event) {
 		m := e.Member
 		switch {
 		case m.Rank != p.self.Rank:
-			if e.Kind == members.Died || e.Kind == members.Left && !p.ending.Load() {
+			if p.endsInWorld(e) {
 				p.incomplete.Store(true)
 			}
 			others = append(others, dht.Member{Rank: m.Rank, Incarnation: m.Incarnation, Host: m.Host, Addr: m.Addr, State: m.State})
@@ -220,6 +258,19 @@ func (p *Peers) changed(events []members.Event) {
 		p.node.SetMembers(others...)
 		p.o.Changed(p.node.Stats().Ranks)
 	}
+}
+
+// endsInWorld reports whether an event is the end of a rank of this rank's MPI world, if
+// only that another process has its number.
+func (p *Peers) endsInWorld(e members.Event) bool {
+	m := e.Member
+	switch {
+	case int64(m.Rank) >= int64(p.worldSize) || m.Incarnation < p.self.Incarnation:
+		return false
+	case m.Incarnation > p.self.Incarnation:
+		return true
+	}
+	return e.Kind == members.Died || e.Kind == members.Left && !p.ending.Load()
 }
 
 // Node returns the rank's node of the distributed store. Peers owns it.

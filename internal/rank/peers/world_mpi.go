@@ -8,7 +8,6 @@ import (
 	"os"
 	"time"
 
-	"cascadekv/dht/fabric"
 	fabricmpi "cascadekv/dht/fabric/mpi"
 	"cascadekv/dht/mpi"
 )
@@ -46,8 +45,9 @@ func endsTogether(getenv func(string) string) bool {
 }
 
 func (w mpiWorld) rank() int                      { return w.Rank() }
+func (w mpiWorld) size() int                      { return w.Size() }
 func (w mpiWorld) share(p []byte) ([]byte, error) { return w.Share(p) }
-func (w mpiWorld) fabric(o oneSided) (fabric.Fabric, error) {
+func (w mpiWorld) fabric(o oneSided) (linked, error) {
 	f, err := fabricmpi.New(w.World, fabricmpi.Options{OneSidedFrom: o.from, Region: o.region, Memory: o.memory})
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 )
 
 // churnPool has the contents that the clients of a churn put. Contents are numbered;
@@ -26,10 +27,7 @@ const (
 )
 
 func newChurnPool(seed uint64, contents int) *churnPool {
-	p := &churnPool{noise: make([]byte, 1<<20), of: map[block.ID]int{}}
-	var key [32]byte
-	binary.LittleEndian.PutUint64(key[:], seed)
-	rand.NewChaCha8(key).Read(p.noise)
+	p := &churnPool{noise: noise.Bytes(seed, 1<<20), of: map[block.ID]int{}}
 	rng := rand.New(rand.NewPCG(seed, 1))
 	for c := range contents {
 		p.sizes = append(p.sizes, churnLeast+rng.IntN((churnMost-churnLeast)/8+1)*8)

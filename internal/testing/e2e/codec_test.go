@@ -1,27 +1,27 @@
 package e2e
 
 import (
-	"math/rand/v2"
 	"syscall"
 	"testing"
+
+	"cascadekv/internal/testing/noise"
 )
 
 // TestCodec stores a block that halves under a codec and one of noise with
 // lustre.codec at auto, and reads them with a rank that leaves it at none.
 func TestCodec(t *testing.T) {
 	p := newPlace(t, "64MiB").withLustre()
-	noise := make([]byte, 1<<20)
-	rand.NewChaCha8([32]byte{1}).Read(noise)
+	whole := noise.Bytes(1, 1<<20)
 	halves := make([]byte, 1<<20)
 	for i := range halves {
 		halves[i] = 0x3f
 		if i%2 == 0 {
-			halves[i] = noise[i]
+			halves[i] = whole[i]
 		}
 	}
 	r := start(t, p, "--lustre-codec", "auto")
 	c := r.dial(t)
-	values := map[string]string{"halves": string(halves), "noise": string(noise)}
+	values := map[string]string{"halves": string(halves), "noise": string(whole)}
 	for key, value := range values {
 		if _, err := c.Do("CASCADE.PUT", key, value, "NS", "of "+key); err != nil {
 			t.Fatal(err)

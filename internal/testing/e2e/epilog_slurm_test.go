@@ -64,9 +64,7 @@ func TestLaunchEpilog(t *testing.T) {
 		return strings.Count(string(text), b.id+" 0\n") == ranks
 	})
 
-	if left, err := filepath.Glob(strings.TrimSuffix(b.place.arena, ".arena") + "*"); len(left) > 0 || err != nil {
-		t.Errorf("%q is left, %v", left, err)
-	}
+	leavesNothing(t, b.place)
 	if found := processesOf(t, stray.dir); slices.ContainsFunc(found, func(line string) bool { return strings.HasPrefix(line, program("cascaded")) }) || stray.hasArena() {
 		t.Errorf("of the rank beside the step there are %q, its arena: %v", found, stray.hasArena())
 	}

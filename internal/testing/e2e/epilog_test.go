@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/testing/testneed"
+	"cascadekv/slurm/notes"
 )
 
 // epilogScript is configs/slurm/epilog.sh with the program under test, in a directory.
@@ -35,15 +36,16 @@ func epilogScript(t *testing.T, dir, cascade string) string {
 
 // jobNode is a node on which several users have ranks.
 type jobNode struct {
-	dir, cascaded string // that all users can see
-	prefix        string // of what the test has in /dev/shm
+	dir, cascaded string            // that all users can see
+	prefix        string            // of what the test has in /dev/shm
+	sockets       map[string]string // of ranks, by the names of their arenas
 }
 
 func newJobNode(t *testing.T) jobNode {
 	t.Helper()
 	testneed.That(t, os.Geteuid() == 0, "the right to act as another user", "run this test as root")
 	dir := newPlace(t, "").dir
-	n := jobNode{dir: dir, cascaded: filepath.Join(dir, "cascaded"), prefix: "/dev/shm/" + filepath.Base(dir)}
+	n := jobNode{dir: dir, cascaded: filepath.Join(dir, "cascaded"), prefix: "/dev/shm/" + filepath.Base(dir), sockets: map[string]string{}}
 	program, err := os.ReadFile(program("cascaded"))
 	if err == nil {
 		err = os.WriteFile(n.cascaded, program, 0o755)
@@ -55,6 +57,12 @@ func newJobNode(t *testing.T) jobNode {
 		left, _ := filepath.Glob(n.prefix + "*")
 		for _, path := range left {
 			os.Remove(path)
+		}
+		noted, _ := filepath.Glob("/tmp/cascade-*/job*.left")
+		for _, name := range noted { // of ranks that the test killed
+			if path, err := os.Readlink(name); err == nil && strings.HasPrefix(path, dir) {
+				os.Remove(name)
+			}
 		}
 	})
 	return n
@@ -71,6 +79,7 @@ func (n jobNode) rank(t *testing.T, uid, job int, name string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(home, "rank.sock")
+	n.sockets[name] = socket
 	cmd := exec.Command(n.cascaded, "--socket", socket, "--shm-path", n.prefix+name, "--shm-bytes", "8MiB")
 	cmd.Dir = "/"
 	cmd.Env = launcherEnv([]string{"HOME=" + home})
@@ -97,6 +106,49 @@ func (n jobNode) killed(t *testing.T, uid, job int, name string) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
+}
+
+// note notes, as a user's job does, a path that it has; the note goes with the test.
+func note(t *testing.T, uid, job int, path string) {
+	t.Helper()
+	dir := notes.Dir(uid)
+	name := filepath.Join(dir, fmt.Sprintf("job%d-%x.left", job, path))
+	if err := os.Mkdir(dir, 0o700); err == nil {
+		err = os.Chown(dir, uid, uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Symlink(path, name), os.Lchown(name, uid, uid)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(name) })
+}
+
+// noteds makes what a launch of each user would leave, and notes for the job's user that lie. It returns the paths that
+// are to go and those that are to stay.
+func (n jobNode) noteds(t *testing.T, user, other, job int) (leave, stay []string) {
+	t.Helper()
+	dirs := map[int]string{}
+	for _, uid := range []int{user, other} {
+		top := filepath.Join(n.dir, fmt.Sprintf("top %d", uid))
+		dirs[uid] = filepath.Join(top, fmt.Sprintf(".cascade-%d-n0", job))
+		err := errors.Join(os.Mkdir(top, 0o777), os.Chown(top, uid, uid), os.Chmod(top, 0o777), os.Mkdir(dirs[uid], 0o700), os.WriteFile(filepath.Join(dirs[uid], "secret"), nil, 0o600),
+			os.Lchown(filepath.Join(dirs[uid], "secret"), uid, uid), os.Lchown(dirs[uid], uid, uid))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(n.dir, ".cascade-link")
+	if err := os.Symlink(dirs[other], link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dirs[user], dirs[other], link, n.dir, "/etc/passwd", n.sockets["-theirs.arena"], n.sockets["-live.arena"]} {
+		note(t, user, job, path)
+	}
+	note(t, user, job+1, n.sockets["-killed0.arena"])
+	return []string{dirs[user], n.sockets["-live.arena"], n.sockets["-killed.arena"], n.sockets["-odd \n*?.name"]},
+		[]string{filepath.Join(dirs[other], "secret"), link, n.dir, "/etc/passwd", n.sockets["-theirs.arena"], n.sockets["-killed0.arena"], n.sockets["-job.arena"]}
 }
 
 // there lists what is there of the test, by name.
@@ -166,6 +218,7 @@ func TestEpilog(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := n.there(t)
+	leave, stay := n.noteds(t, user, other, job)
 
 	number := strconv.Itoa(job)
 	for _, env := range [][]string{nil, {"SLURM_JOB_ID=" + number}, {"SLURM_JOB_ID=" + number, "SLURM_JOB_UID=root"}, {"SLURM_JOB_ID=" + number + "; rm", "SLURM_JOB_UID=65534"},
@@ -176,6 +229,11 @@ func TestEpilog(t *testing.T) {
 	if after := n.there(t); after != before {
 		t.Errorf("of an epilog without a job, or without a program:\n%s\nwas\n%s", after, before)
 	}
+	for _, path := range append(leave, stay...) {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("after such an epilog: %v", err)
+		}
+	}
 
 	n.epilog(t, script, "SLURM_JOB_ID="+number, "SLURM_JOB_UID="+strconv.Itoa(user))
 	want := before
@@ -185,11 +243,21 @@ func TestEpilog(t *testing.T) {
 		}
 		want = strings.TrimSpace(strings.Replace(want+" ", gone+" ", "", 1))
 	}
+	for _, path := range leave {
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q is left, %v", path, err)
+		}
+	}
+	for _, path := range stay {
+		if _, err := os.Lstat(path); err != nil {
+			t.Errorf("what is not the job's: %v", err)
+		}
+	}
 	if after := n.there(t); after != want {
 		t.Errorf("after the epilog:\n%s\nwant\n%s", after, want)
 	}
-	if err := ours.Wait(); err == nil || ours.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-		t.Errorf("the rank of the job: %v", ours.ProcessState)
+	if err := ours.Wait(); err != nil { // it drains
+		t.Errorf("the rank of the job: %v", err)
 	}
 	for name, cmd := range stays {
 		if err := cmd.Process.Signal(syscall.Signal(0)); err != nil {

@@ -20,9 +20,9 @@ import (
 // engine's status.
 func TestLaunchEndsAnyhow(t *testing.T) {
 	long(t)
-	ends, requeues, steps := 3, 1, 1           // the launcher waits for a minute for ranks that a lost step has left
+	ends, requeues := 3, 1
 	if os.Getenv("CASCADE_SLURM_LONG") != "" { // make test-slurm-long
-		ends, requeues, steps = 20, 3, 20
+		ends, requeues = 20, 3
 	}
 	dir := t.TempDir()
 	c := startCluster(t, "Epilog="+epilogScript(t, dir, program("cascade")), fmt.Sprint("FirstJobId=", 1<<25+os.Getpid()))
@@ -44,11 +44,7 @@ func TestLaunchEndsAnyhow(t *testing.T) {
 		{"launcher", func(b *batchJob, _ int) { b.kill(t, program("cascade")+" launch") }, -1},
 	} {
 		t.Run(end.name, func(t *testing.T) {
-			times := ends
-			if end.name == "step" {
-				times = steps
-			}
-			for range times {
+			for range ends {
 				moment := time.Duration(r.Int64N(int64(4 * time.Second)))
 				whole := false
 				b := c.endsAt(t, dir, moment, func(b *batchJob) {
@@ -138,7 +134,7 @@ func (b *batchJob) kill(t *testing.T, text string) {
 // draining finds nodes that Slurm would not use any more.
 var draining = regexp.MustCompile(`(?i)drain|down|fail`)
 
-// gone fails the test unless no arena and no process of the job is left, and Slurm can use all nodes.
+// gone fails the test unless no arena, socket, secret and process of the job is left, and Slurm can use all nodes.
 func (b *batchJob) gone(t *testing.T) {
 	t.Helper()
 	until(t, "idle nodes", func() bool {
@@ -147,8 +143,6 @@ func (b *batchJob) gone(t *testing.T) {
 	if states := b.c.slurm(t, "sinfo", "--noheader", "--Node", "--format=%N %T %E"); draining.MatchString(states) {
 		t.Errorf("nodes: %s", states)
 	}
-	if left, err := filepath.Glob(strings.TrimSuffix(b.place.arena, ".arena") + "*"); len(left) > 0 || err != nil {
-		t.Errorf("%q is left, %v", left, err)
-	}
+	leavesNothing(t, b.place)
 	until(t, "the end of all processes", func() bool { return len(processesOf(t, b.place.dir)) == 0 })
 }

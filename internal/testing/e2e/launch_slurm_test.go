@@ -168,6 +168,8 @@ func TestLaunchUnderSlurm(t *testing.T) {
 	t.Run("a signal", func(t *testing.T) { c.launchSignal(t) })
 	t.Run("the time limit", func(t *testing.T) { c.launchLimit(t) })
 	t.Run("a killed rank", func(t *testing.T) { c.launchKilled(t) })
+	t.Run("a lost step", func(t *testing.T) { c.launchLostStep(t) })
+	t.Run("a rank that does not start", func(t *testing.T) { c.launchMissing(t) })
 	t.Run("half of the memory", func(t *testing.T) {
 		b := c.batchAt(t, newPlace(t, "").withLustre(), showRing+"exit 7", nil, "--mem=100")
 		b.sawRing(t)
@@ -256,6 +258,56 @@ func (c cluster) launchKilled(t *testing.T) {
 	wantWords(t, b.words(), "not all ranks ended in good order", "what killed ranks left is written to")
 	b.cleared(t)
 	c.foundAgain(t, b.place, env)
+}
+
+// launchLostStep has Slurm lose its daemon of a rank's step: that rank drains and ends by itself, and the launcher waits
+// for the rank instead of for srun, which waits without end.
+func (c cluster) launchLostStep(t *testing.T) {
+	env := []string{"TRACE=" + newTrace(t)}
+	b := c.batch(t, replayTrace+`; echo replayed; while [ ! -e killed ]; do sleep 0.1; done; exit 7`, env)
+	until(t, "replay", func() bool { return strings.Contains(b.words(), "replayed") })
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", listener(t, filepath.Join(b.place.dir, "r0.sock"))))
+	var pid, parent int
+	var state rune
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d (cascaded) %c %d", &pid, &state, &parent)
+	}
+	if err == nil {
+		err = syscall.Kill(parent, syscall.SIGKILL)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(b.place.dir, "killed"), nil, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.status(t); got != 7 {
+		t.Errorf("exit status %d, want 7", got)
+	}
+	wantWords(t, b.words(), "Slurm has lost a part of their step")
+	b.cleared(t)
+	c.foundAgain(t, b.place, env)
+}
+
+// launchMissing has one rank end at its start: the launcher does not wait for it in vain, and shows what is known of it.
+func (c cluster) launchMissing(t *testing.T) {
+	dir := t.TempDir()
+	ranks, wrapper := filepath.Join(dir, "ranks"), filepath.Join(dir, "cascade")
+	err := errors.Join(
+		os.WriteFile(ranks, []byte(fmt.Sprintf("#!/bin/sh\n[ \"$SLURM_PROCID\" != 1 ] || kill -KILL $$\nexec %q \"$@\"\n", program("cascaded"))), 0o700),
+		os.WriteFile(wrapper, []byte(fmt.Sprintf("#!/bin/sh\nshift\nexec %q launch --cascaded %q \"$@\"\n", program("cascade"), ranks)), 0o700))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.batch(t, "touch started", []string{"CASCADE=" + wrapper})
+	if got := b.status(t); got != 1 {
+		t.Errorf("exit status %d, want 1", got)
+	}
+	wantWords(t, b.words(), "the rank of n1 has ended", "the end of "+filepath.Join(b.place.dir, "cascade-"+b.id+".log"))
+	if _, err := os.Stat(filepath.Join(b.place.dir, "started")); err == nil {
+		t.Error("the engine was started")
+	}
+	b.cleared(t)
 }
 
 // launchReplay has a replay as the engine: all that it asks for again comes from its

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -65,6 +66,44 @@ func TestLimitBelowShm(t *testing.T) {
 	wantWords(t, said, "less than configured", "control group", "sbatch --mem")
 	r.signal(t, syscall.SIGTERM)
 	wantStatus(t, r.status(t), 0, r.stderr)
+}
+
+// TestReadsUnderALimit: the memory for blocks of other ranks, which is used late, finds room
+// under the job's limit although the arena has grown as far as it could.
+func TestReadsUnderALimit(t *testing.T) {
+	const blocks, size, callers = 48, 4 << 20, 16
+	within := controlGroup(t, 192<<20) // first, so that it outlives the rank in it
+	j := newJob(t, "512MiB", false)
+	j.add(0)
+	j.within = within
+	j.add(1)
+	j.agree(2)
+	key := func(i int) string { return fmt.Sprint("far ", i) }
+	far, near := j.ranks[0].dial(t), j.ranks[1].dial(t)
+	for i := range blocks {
+		if err := errors.Join(far.Set(key(i), bytesOf(key(i), size)), near.Set(fmt.Sprint(i), bytesOf(fmt.Sprint(i), size))); err != nil {
+			t.Fatalf("put %d: %v", i, err)
+		}
+	}
+	var all sync.WaitGroup
+	for c := range callers {
+		client := j.ranks[1].dial(t)
+		all.Go(func() {
+			value := make([]byte, size)
+			for i := range 10 {
+				k := key((i*7 + c*3) % blocks)
+				if n, err := client.Get(k, value); err != nil || string(value[:n]) != string(bytesOf(k, size)) {
+					t.Errorf("%s: %d bytes, %v", k, n, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	for _, r := range j.ranks {
+		r.signal(t, syscall.SIGTERM)
+		wantStatus(t, r.status(t), 0, r.stderr)
+	}
 }
 
 // TestLimitThatNoRankLivesWith: the start is refused with the reason.

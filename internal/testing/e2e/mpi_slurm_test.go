@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,12 +20,24 @@ type cluster struct{ conf string }
 // startCluster starts it, with more lines in its slurm.conf.
 func startCluster(t *testing.T, conf ...string) cluster {
 	t.Helper()
+	return startClusterWith(t, nil, conf...)
+}
+
+// startClusterWith is startCluster with more files beside slurm.conf.
+func startClusterWith(t *testing.T, files map[string]string, conf ...string) cluster {
+	t.Helper()
 	testneed.That(t, os.Geteuid() == 0, "the right to start tasks as their users", "run this test as root")
 	t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin") // Debian's users have no daemons in theirs
 	for _, name := range []string{"munged", "slurmctld", "slurmd", "srun", "scancel"} {
 		testneed.Program(t, name, "make tools")
 	}
 	dir, err := os.MkdirTemp("", "cascade-slurm-")
+	if err == nil {
+		err = os.Chmod(dir, 0o711) // scripts of jobs of other users are in it
+	}
+	for name, text := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

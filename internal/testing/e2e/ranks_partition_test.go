@@ -27,8 +27,7 @@ const cable = "cable0"
 
 func newNetwork(t *testing.T, ranks int) *network {
 	t.Helper()
-	testneed.That(t, os.Geteuid() == 0, "the right to make network namespaces", "run this test as root")
-	testneed.Program(t, "ip", "make tools, or install iproute2")
+	needNamespaces(t)
 	n := &network{t: t, hub: fmt.Sprintf("cascade-e2e-%d", os.Getpid())}
 	out, err := exec.Command("ip", "netns", "add", n.hub).CombinedOutput()
 	testneed.That(t, err == nil, "the right to make network namespaces", "run this test where "+strings.TrimSpace(string(out))+" does not happen")

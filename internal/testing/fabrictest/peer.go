@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"testing"
 	"time"
 
 	"cascadekv/dht/fabric"
@@ -46,6 +47,31 @@ type stay struct {
 	holds          int
 	evicted        bool
 	evictHeld      bool // evict as soon as somebody holds it
+}
+
+// Serve has a fabric serve the suite until the test ends, when nothing may be held any more, and
+// returns how others know it.
+func Serve(t *testing.T, f fabric.Fabric, incarnation uint64) fabric.Peer {
+	t.Helper()
+	p, err := NewPeer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Serve(p); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := p.Stats(); s.Holds != 0 || s.Faults != 0 {
+			t.Errorf("%v at its end: %+v", f.Self(), s)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return fabric.Peer{Rank: f.Self(), Incarnation: incarnation, Addr: f.Addr()}
 }
 
 // NewPeer returns a peer with an empty region.

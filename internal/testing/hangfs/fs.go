@@ -22,6 +22,7 @@ type FS struct {
 	fd    int
 	names []string // node 2 and so on
 	files [][]byte
+	stop  int           // closed to end the server
 	done  chan struct{} // the server has ended
 
 	mu      sync.Mutex
@@ -32,7 +33,7 @@ type FS struct {
 // Mount shows files, by name, in dir, which must exist and be empty. The bytes
 // must not change until Close. Errors match ErrUnsupported.
 func Mount(dir string, files map[string][]byte) (*FS, error) {
-	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
@@ -40,11 +41,15 @@ func Mount(dir string, files map[string][]byte) (*FS, error) {
 	if err := unix.Mount("hangfs", dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, options); err != nil {
 		return nil, fmt.Errorf("%w: mount: %w", ErrUnsupported, errors.Join(err, unix.Close(fd)))
 	}
-	f := &FS{dir: dir, fd: fd, names: slices.Sorted(maps.Keys(files)), done: make(chan struct{})}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return nil, fmt.Errorf("hangfs: pipe: %w", errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH), unix.Close(fd)))
+	}
+	f := &FS{dir: dir, fd: fd, names: slices.Sorted(maps.Keys(files)), stop: ends[1], done: make(chan struct{})}
 	for _, name := range f.names {
 		f.files = append(f.files, files[name])
 	}
-	go f.serve()
+	go f.serve(ends[0])
 	return f, nil
 }
 
@@ -86,23 +91,34 @@ func (f *FS) Answer() {
 	}
 }
 
-// Close answers what waits and unmounts. Files must be closed before.
+// Close answers what waits, unmounts, and ends the server. Files must be closed
+// before: one that is not gets errors from then on.
 func (f *FS) Close() error {
 	f.Answer()
-	if err := unix.Unmount(f.dir, 0); err != nil {
-		// A file that is still open would keep the mount, and its reads, for ever.
-		return errors.Join(fmt.Errorf("hangfs: unmount: %w", err), unix.Unmount(f.dir, unix.MNT_DETACH))
+	err := unix.Unmount(f.dir, 0)
+	// The kernel closes files that a ring had some moments after the ring itself.
+	for end := time.Now().Add(longest); err == unix.EBUSY && time.Now().Before(end); err = unix.Unmount(f.dir, 0) {
+		time.Sleep(10 * time.Millisecond)
 	}
+	if err != nil {
+		err = errors.Join(fmt.Errorf("hangfs: unmount: %w", err), unix.Unmount(f.dir, unix.MNT_DETACH))
+	}
+	_ = unix.Close(f.stop) // a pipe
 	<-f.done
-	return nil
+	return err
 }
 
-// serve takes requests until the file system is unmounted.
-func (f *FS) serve() {
+// serve takes requests until Close. That the file system is unmounted does not
+// end it: a process with mounts of its own, made meanwhile by anybody, has a copy.
+func (f *FS) serve(stop int) {
 	defer close(f.done)
-	defer unix.Close(f.fd)
+	defer func() { _, _ = unix.Close(f.fd), unix.Close(stop) }() // the kernel then fails what is asked
 	buf := make([]byte, 1<<18)
 	for {
+		fds := []unix.PollFd{{Fd: int32(f.fd), Events: unix.POLLIN}, {Fd: int32(stop)}}
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR || fds[1].Revents != 0 {
+			return
+		}
 		n, err := unix.Read(f.fd, buf)
 		switch err {
 		case nil:

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,6 +66,40 @@ func TestHang(t *testing.T) {
 		t.Error(err)
 	}
 	if err := fs.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopiedMount: another process that has a copy of all mounts keeps Close from
+// nothing.
+func TestCopiedMount(t *testing.T) {
+	fs, err := Mount(t.TempDir(), map[string][]byte{"a": nil})
+	if errors.Is(err, ErrUnsupported) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cat := exec.Command("cat")
+	cat.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS, Pdeathsig: unix.SIGKILL}
+	in, err := cat.StdinPipe()
+	if err == nil {
+		err = cat.Start()
+	}
+	if err != nil {
+		t.Fatal(errors.Join(err, fs.Close()))
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- fs.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("Close waits for the other process")
+	}
+	if err := errors.Join(in.Close(), cat.Wait()); err != nil {
 		t.Error(err)
 	}
 }

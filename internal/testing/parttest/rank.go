@@ -3,7 +3,6 @@ package parttest
 import (
 	"context"
 	"log/slog"
-	"math/rand/v2"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/internal/testing/testlog"
 	"cascadekv/tiers"
 	"cascadekv/tiers/host"
@@ -106,14 +106,7 @@ func Name(key string, parent ...string) block.Name {
 }
 
 // Data returns size bytes, the same for the same seed.
-func Data(seed uint64, size int) []byte {
-	p := make([]byte, size)
-	rng := rand.New(rand.NewPCG(seed, 42))
-	for i := range p {
-		p[i] = byte(rng.Uint32())
-	}
-	return p
-}
+func Data(seed uint64, size int) []byte { return noise.Bytes(seed, size) }
 
 // Put stores data under n in the last memory tier, where there is room, as of the
 // next tick. A block with these bytes gets one more name.
@@ -318,7 +311,7 @@ func checkBelow(t testing.TB, s *residency.State, b *residency.Block) int64 {
 	if want := s.Cold.StoredSize(b); at.Bytes != want {
 		t.Errorf("block %v takes %d bytes in the cold tier, counted %d", b.Info.ID, want, at.Bytes)
 	}
-	if at.Held != (b.InAny() || b.Loading || b.Needed()) {
+	if at.Held != (s.InNear(b) || b.Loading || b.Needed()) {
 		t.Errorf("block %v: in the cold tier it is held: %v", b.Info.ID, at.Held)
 	}
 	return at.Bytes

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"cascadekv/internal/block"
+	"cascadekv/internal/testing/noise"
 	"cascadekv/lustre/campaign/segfile"
 	"cascadekv/lustre/segment/format"
 	"cascadekv/tiers"
@@ -25,10 +26,7 @@ func itemOf(p []byte, names []block.Name) tiers.Item {
 // Item makes a block that a codec can halve, or, for every fourth seed, one of
 // noise.
 func Item(seed uint64, size int, names ...block.Name) tiers.Item {
-	p := make([]byte, size)
-	var key [32]byte
-	key[0], key[1] = byte(seed), byte(seed>>8)
-	rand.NewChaCha8(key).Read(p)
+	p := noise.Bytes(seed, size)
 	for i := 1; i < len(p) && seed%4 != 3; i += 2 {
 		p[i] = 0x3f
 	}

@@ -22,7 +22,7 @@ type Pool chan struct{}
 // on other servers: the breaker bounds how many may hang.
 type slot struct {
 	pool  Pool
-	left  atomic.Bool
+	left  sync.Once
 	timer *time.Timer
 }
 
@@ -33,13 +33,9 @@ func (p Pool) Taken() *slot {
 	return pl
 }
 
-func (pl *slot) leave() {
-	if !pl.left.Swap(true) {
-		<-pl.pool
-	}
-}
+func (pl *slot) leave() { pl.left.Do(func() { <-pl.pool }) }
 
-// End leaves the place if it was not left before.
+// End leaves the place if it was not left before. It is free when End returns.
 func (pl *slot) End() {
 	pl.timer.Stop()
 	pl.leave()

@@ -4,6 +4,7 @@ by `resp` and by our plugin; and the matrix of faults."""
 from engines import Failed
 from engines.faults import built
 from engines.lmcache import bench, docs, faults, restart, trials
+from engines.lmcache.install import home as install
 
 PROOFS = {
     "restart": lambda args, work: restart.test(work, args.rank),

@@ -23,8 +23,12 @@ def add_options(p):
     p.add_argument("--sglang-no-slow", action="store_true", help="sglang: without the level that is slower than computing")
 
 
+def install():
+    return environment.make("sglang", VERSION, size="10 GB", works=imports)
+
+
 def prove(args, work):
-    python = environment.make("sglang", VERSION, size="10 GB", works=imports) / "bin" / "python"
+    python = install() / "bin" / "python"
     figures = {"config": {"sglang": VERSION, "prompts": args.sglang_prompts, "prompt_tokens": args.sglang_prompt_tokens}}
     failed = []
     if args.faults:

@@ -83,6 +83,38 @@ class Tier(unittest.TestCase):
             self.tier.on_request_finished(context)
             self.assertEqual(told, [] if want is None else [(self.tier._ns, [bytes(k) for k in keys], want)], params)
 
+    def test_shared_chunks_are_stored_as_such(self):
+        """The chunks that lie within what the sender calls shared are marked when they are stored, before any hint at the end of the request."""
+        keys, context = self.keys(4)
+        context.kv_transfer_params = {"cascade_shared_tokens": 40}
+        self.job(keys[1:], range(3), context)
+        self.job(keys[:1], [3], context)
+        self.results()
+        stored = [self.rank.ask("CASCADE.STAT", self.tier._ns, bytes(k)) for k in keys]
+        self.assertEqual([dict(zip(s[::2], s[1::2]))[b"prefix"] for s in stored], [b"1", b"1", b"0", b"0"])
+
+    def test_cold_chunks_are_found_at_once(self):
+        """What lies in files alone is a hit or a miss at once, never RETRY: vLLM has a hit loaded in the same step, and the request waits for that."""
+        folder = FOLDER / "cold"
+        folder.mkdir()
+        with Rank(folder, 64 << 20, program=DAEMON, cold=True) as rank:
+            tier = CascadeTier(spec(), self.view, "CascadeTier", socket=str(rank.path))
+            keys, context = self.keys(16)
+            tier.submit_store(TransferJob(1, keys, np.arange(16, dtype=np.int32), False, context))
+            self.assertTrue(self.results(tier)[0].success)
+            tier.shutdown()
+            rank.chill()
+            for rate, want in ((None, LookupResult.HIT), (1e12, LookupResult.MISS), (1.0, LookupResult.HIT)):
+                tier = CascadeTier(spec(), self.view, "CascadeTier", socket=str(rank.path), prefill_tokens_per_second=rate)
+                context = self.keys(16, f"r{rate}")[1]
+                self.assertEqual([tier.lookup(k, context) for k in keys], [want] * 16, rate)
+                if rate == 1.0:
+                    self.rows[:16], stored = 0, self.rows[:16].copy()
+                    tier.submit_load(TransferJob(2, keys, np.arange(16, dtype=np.int32), True, context))
+                    self.assertTrue(self.results(tier)[0].success)
+                    self.assertTrue((self.rows[:16] == stored).all())
+                tier.shutdown()
+
     def test_what_is_generated(self):
         """What comes after the prompt is marked. A job with both, and one of a request that was never scheduled, counts as of the prompt."""
         keys, context = self.keys(8)

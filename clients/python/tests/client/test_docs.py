@@ -68,6 +68,12 @@ class Docs(unittest.TestCase):
         (tier,) = config["kv_connector_extra_config"]["secondary_tiers"]
         self.names_a_class(config, "vllm", tier["type"])
 
+    def test_vllm_layer_by_layer(self):
+        (text,) = snippets.of(DOCS / "vllm.md", "json")
+        config = json.loads(text)
+        self.assertEqual((config["kv_connector_module_path"], config["kv_load_failure_policy"]), ("cascade_kv.vllm", "recompute"))
+        self.assertIn(f'if name != "{config["kv_connector"]}"', (ROOT / "clients" / "python" / CLASSES["vllm"]).read_text())
+
     def test_lmcache(self):
         config = self.paste("lmcache.md", "lmcache")
         self.names_a_class(config, "lmcache", config["class_name"])
@@ -82,7 +88,7 @@ class Docs(unittest.TestCase):
 
     def test_every_snippet_is_run_somewhere(self):
         """Languages and numbers of snippets that the tests here and of scripts/test-engines know."""
-        for page, want in {"sglang": {"sh": 2}, "vllm": {"sh": 1}, "lmcache": {"sh": 2, "yaml": 1}}.items():
+        for page, want in {"sglang": {"sh": 2}, "vllm": {"sh": 1, "json": 1}, "lmcache": {"sh": 2, "yaml": 1}}.items():
             text = (DOCS / f"{page}.md").read_text()
             fences = [line[3:] for line in text.splitlines() if line.startswith("```")][::2]
             self.assertEqual({f: fences.count(f) for f in fences}, want, page)

@@ -412,19 +412,24 @@ class Helper(unittest.TestCase):
         """By the table of docs/format.md: tiers at the same time, and all bytes from the first one in the end; without that nothing is known."""
         table = bytearray(4096 + 16 * 64 * 9)
         struct.pack_into("<8sIIQQ", table, 0, b"CASCIDX1", 2, 16, len(table), 5)
-        for known, sizes, seconds in (
-            (True, (1000, 0, 0), 0.011),
-            (True, (1000, 2000, 500), max(0.1 + 0.02, 0.4 + 0.05) + 0.01 + 0.0035),
-            (True, (0, 2000, 0), 0.1 + 0.02 + 0.01 + 0.002),
-            (True, (0, 0, 0), 0),
-            (False, (1000, 2000, 500), 0),
+        for known, runs, seconds in (
+            (True, [(0, 1000)], [0.011]),
+            (True, [(0, 1000), (1, 2000), (2, 500)], [0.011, 0.1 + 0.02 + 0.01 + 0.003, 0.4 + 0.05 + 0.01 + 0.0035]),
+            (True, [(1, 500), (2, 500), (1, 1500)], [0.1 + 0.005 + 0.01 + 0.0005, 0.4 + 0.05 + 0.01 + 0.001, 0.4 + 0.05 + 0.01 + 0.0025]),
+            (True, [(1, 2000)], [0.1 + 0.02 + 0.01 + 0.002]),
+            (True, [], []),
+            (False, [(0, 1000), (1, 2000)], [0, 0]),
         ):
             for i, line in enumerate([(10_000_000, 10**9), (100_000_000, 10**10), (400_000_000, 10**11)] if known else []):
                 struct.pack_into("<QQ", table, 256 + 16 * i, *line)
             if not known:
                 table[256:384] = bytes(128)
-            index = index_module.Index(mock.Mock(), index_module._header(self.shared(table)))
-            self.assertAlmostEqual(index._seconds(sum(sizes), [*sizes, 0, 0, 0, 0, 0]), seconds)
+            reader = mock.Mock(probe=mock.Mock(return_value=[(tier, 3, size) for tier, size in runs]))
+            hits, size, _, whole, found = index_module.Index(reader, index_module._header(self.shared(table))).probe("ns", [])
+            self.assertEqual((hits, size, [r[1:3] for r in found]), (3 * len(runs), sum(s for _, s in runs), [(3, s) for _, s in runs]))
+            for run, want in zip(found, seconds, strict=True):
+                self.assertAlmostEqual(run.load_seconds, want)
+            self.assertAlmostEqual(whole, seconds[-1] if seconds else 0)
 
     @unittest.skipUnless(HELPER, "no C helper")
     def test_the_golden_note(self):
@@ -443,7 +448,7 @@ class Helper(unittest.TestCase):
             struct.pack_into("<QII", ring, 64, 7, 16, words)
             fd = self.shared(ring)
             reader = index_module._fast.Reader(self.shared(table), fd, 0, 0, None)
-            self.assertEqual(reader.probe("ns", [key, "a", "b"])[:2], (1, 10))
+            self.assertEqual(reader.probe("ns", [key, "a", "b"]), [(0, 1, 10)])
             after = os.pread(fd, len(ring), 0)
             (noted,) = struct.unpack_from("<Q", after, 80)
             self.assertEqual(noted, 7 if words else 0)
@@ -460,7 +465,7 @@ class Helper(unittest.TestCase):
             if words > 4:
                 self.assertRaises(ValueError, index_module._fast.Reader, self.shared(table), fd, 0, 0, None)
                 continue
-            self.assertEqual(index_module._fast.Reader(self.shared(table), fd, 0, 0, None).probe("ns", ["a"])[0], 0)
+            self.assertEqual(index_module._fast.Reader(self.shared(table), fd, 0, 0, None).probe("ns", ["a"]), [])
             self.assertEqual(os.pread(fd, 8, 80), bytes(8))
 
     def shared(self, content):

@@ -3,9 +3,9 @@
 import unittest
 from unittest import mock
 
-from rank import MIB, ChainInFiles
+from rank import MIB, ChainInFiles, until
 
-from cascade_kv import AsyncClient, Client, Layout
+from cascade_kv import AsyncClient, Client, Layout, advice
 from cascade_kv.worth import Worth
 
 BLOCK = MIB
@@ -44,6 +44,23 @@ class Advice(ChainInFiles):
         self.assertGreater(told[0].get("prefill_block_us", 0), 0)
         self.assertEqual(fast.leading(self.c, "learned", keys, None), 8)  # memory is faster still, or it is not asked
 
+    def test_each_prefix(self):
+        """Levels, bytes and times of all prefixes, in the order of the chain, whoever answers."""
+        asked = self.c.advise("ns", KEYS, 60.0)
+        self.assertGreater(len(asked.runs), 1)
+        for found in (asked, self.c.probe("ns", KEYS)):
+            self.assertEqual((sum(r.hits for r in found.runs), sum(r.bytes for r in found.runs)), (len(KEYS), len(KEYS) * BLOCK))
+            self.assertEqual({t: sum(r.hits for r in found.runs if r.tier == t) for t in found.tiers}, found.tiers)
+            times = [r.load_seconds for r in found.runs]
+            self.assertEqual((times, times[-1]), (sorted(times), found.load_seconds))
+
+        def same():
+            with mock.patch.object(self.c, "_run", side_effect=AssertionError("it asks")):
+                known = self.c.probe("ns", KEYS)
+            return [r[:3] for r in known.runs] == [r[:3] for r in self.c._run(lambda s: advice.probe(s, "ns", KEYS), None).runs]
+
+        until(same, "one answer by the index and by the rank")  # a probe brings blocks into memory
+
     def test_nothing(self):
         self.assertEqual(self.c.advise("ns", [], 1.0).blocks, 0)
         self.assertEqual(self.c.advise("none", KEYS, 1.0).blocks, 0)
@@ -61,8 +78,15 @@ class Advice(ChainInFiles):
     def test_worth(self):
         layout = Layout(bytes=BLOCK, tokens=64)
         for rate, known, want in ((None, layout, 48), (SLOW, layout, 48), (FAST, layout, 0), (FAST, None, 48), (FAST, Layout(), 48)):
+            # without tokens of a block, which the rank does not know either, all is loaded
             self.assertEqual(Worth(rate).leading(self.c, "ns", KEYS, known), want, (rate, known))
         self.assertEqual(Worth("auto").leading(self.c, "ns", KEYS, None), 48)  # nothing is learned of what was put without a question
+        self.assertTrue(self.c.set_layout("ns", layout))
+        for rate, want, tokens in ((SLOW, 48, 48 * 64), (FAST, 0, 0)):
+            self.assertEqual(Worth(rate).leading(self.c, "ns", KEYS, None), want, rate)
+            a = self.c.advise("ns", KEYS, tokens_per_second=rate)
+            self.assertEqual((a.blocks, a.tokens), (want, tokens))
+        self.assertEqual(Worth(1e300).leading(self.c, "ns", KEYS, None), 0)  # more than a rank takes
         for bad in (0, -1, float("nan"), float("inf"), "fast"):
             self.assertRaises(ValueError, Worth, bad)
 

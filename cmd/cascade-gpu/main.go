@@ -1,0 +1,109 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"cascadekv/internal/cli"
+	"cascadekv/internal/units"
+)
+
+// app is what the verbs share. It is used by one goroutine.
+type app struct {
+	out, err io.Writer
+	json     bool
+}
+
+func main() {
+	a := &app{out: os.Stdout, err: os.Stderr}
+	os.Exit(a.run(cli.Interruptible(), os.Args[1:]))
+}
+
+// run executes one command line and returns its exit status.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := cli.Root("cascade-gpu", "The part of CASCADE that calls the CUDA driver", &a.json)
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.AddCommand(a.probeCommand())
+	return cli.Run(ctx, root, args, a.out, a.err)
+}
+
+func (a *app) probeCommand() *cobra.Command {
+	p := prober{sys: "/sys", manage: managed}
+	c := &cobra.Command{Use: "probe", Short: "Report the GPUs of this machine, and which triggers work on each",
+		Long: `Report the driver, the GPUs that this process sees, and for each of them which
+triggers work, from the best: ptx, memop, cpu. A trigger that can not be used comes
+with the reason. Without a driver or a GPU that is the report; the exit status is 0.
+Of all GPUs of the machine NVIDIA's management library reports memory, MIG, NUMA
+nodes, health and what lies between them, where the program was built with cgo.
+
+To try a trigger the program makes a context on the GPU, some 0.5 GiB of its memory
+for a second, and gives it back.`,
+		Args: cli.Arity(0, 0), RunE: func(*cobra.Command, []string) error {
+			r := p.probe()
+			return cli.Show(a.out, a.json, r, func() error { return a.print(r) })
+		}}
+	c.Flags().StringVar(&p.library, "library", "", "path of libcuda, where the loader does not find the one wanted")
+	cli.DurationVar(c.Flags(), &p.patience, "patience", 5*time.Second, "how long an operation of a GPU may take before its trigger counts as broken")
+	return c
+}
+
+// printMachine writes what the management library has.
+func (a *app) printMachine(m machine) error {
+	if m.Problem != "" {
+		if _, err := fmt.Fprintln(a.out, m.Problem); err != nil {
+			return err
+		}
+	}
+	if len(m.GPUs) == 0 {
+		return nil
+	}
+	rows := [][]string{{"INDEX", "UUID", "NAME", "MEMORY", "USED", "PCI", "NUMA NODE", "MIG PARTS", "HEALTH"}}
+	for _, g := range m.GPUs {
+		parts := "-"
+		if g.MIG {
+			parts = fmt.Sprint(len(g.Parts))
+		}
+		rows = append(rows, []string{fmt.Sprint(g.Index), g.UUID, g.Name, units.Bytes(g.Bytes).Human(), units.Bytes(g.Used).Human(), g.PCI,
+			fmt.Sprint(g.NUMANode), parts, cmp.Or(g.Health.Problem(), "ok")})
+	}
+	return cli.PrintTable(a.out, rows)
+}
+
+// print writes a report for people.
+func (a *app) print(r report) error {
+	if err := a.printMachine(r.Machine); err != nil {
+		return err
+	}
+	if r.Driver.Problem != "" {
+		_, err := fmt.Fprintf(a.out, "%s\ntrigger: cpu\n", r.Driver.Problem)
+		return err
+	}
+	fmt.Fprintf(a.out, "driver for CUDA %s, %d GPUs\n", r.Driver.CUDA, len(r.GPUs))
+	rows := [][]string{{"GPU", "NAME", "MEMORY", "FREE", "PCI", "NUMA NODE", "TRIGGER", "PROBLEM"}}
+	for _, g := range r.GPUs {
+		rows = append(rows, []string{fmt.Sprint(g.Number), g.Name, units.Bytes(g.Bytes).Human(), units.Bytes(g.Free).Human(), g.PCI,
+			fmt.Sprint(g.NUMANode), g.Trigger, cli.Dash(g.Problem)})
+	}
+	if err := cli.PrintTable(a.out, rows); err != nil {
+		return err
+	}
+	for _, g := range r.GPUs {
+		for _, rung := range g.Ladder {
+			works := "works"
+			if !rung.Works {
+				works = "not used: " + rung.Why
+			}
+			if _, err := fmt.Fprintf(a.out, "GPU %d, %s: %s\n", g.Number, rung.Trigger, strings.TrimSpace(works)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
