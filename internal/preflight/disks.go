@@ -21,8 +21,11 @@ func (m Machine) nvme(c *config.Config) Check {
 		}
 	}
 	used := ""
-	if n := len(c.NVMe.Paths); n > 0 {
+	switch {
+	case len(c.NVMe.Paths) > 0:
 		used = c.NVMe.Bytes.String() + " in " + strings.Join(c.NVMe.Paths, ", ") + "; "
+	case c.NVMe.Bytes > 0:
+		return Warning(name, "name a directory on each disk in nvme.paths, or leave nvme.bytes out", "nvme.bytes is %v, and without nvme.paths no disk is used", c.NVMe.Bytes)
 	}
 	found, _ := filepath.Glob(m.path("/sys/class/nvme/nvme*")) // the pattern is valid
 	if len(found) == 0 {

@@ -143,6 +143,9 @@ func TestAll(t *testing.T) {
 				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
 			}
 		}, "nvme", Warn, []string{"room for 4.00 GiB", "nvme.bytes lower"}},
+		"disks have no directories": {func(_ *Machine, c *config.Config) {
+			c.NVMe.Paths, c.NVMe.Bytes = nil, units.TiB
+		}, "nvme", Warn, []string{"1TiB", "nvme.paths"}},
 		"disks are memory":  {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{t.TempDir()} }, "nvme", Warn, []string{"tmpfs", "memory"}},
 		"disks are lustre":  {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{c.Lustre.Dir} }, "nvme", Warn, []string{"Lustre", "other nodes"}},
 		"disks are missing": {func(_ *Machine, c *config.Config) { c.NVMe.Paths = []string{"/none/at/all"} }, "nvme", Fail, []string{"mkdir -p /none/at"}},
