@@ -26,9 +26,6 @@ type filling struct {
 	t     *Tier
 	at    int // first buffer
 	ended bool
-
-	spoiled error           // of a copy into the slot that failed
-	late    <-chan struct{} // closed when that is over; nil: it is
 }
 
 // Reserve implements tiers.Memory. It does not wait for the disk. While the pool grows, what is ready may be full:
@@ -89,15 +86,7 @@ func (f *filling) CopyFrom(ctx context.Context, src tiers.Pin) error {
 	if size := src.Info().Size; size != int64(len(f.Host)) {
 		return fmt.Errorf("%s: a block of %d bytes for a slot of %d: %w", Name, size, len(f.Host), tiers.ErrTooLarge)
 	}
-	if f.spoiled != nil {
-		return f.spoiled
-	}
-	err := src.ReadInto(ctx, f.Host)
-	var busy interface{ Done() <-chan struct{} }
-	if errors.As(err, &busy) { // the pin's tier may write there until then
-		f.spoiled, f.late = fmt.Errorf("%s: an earlier copy into the slot failed, abort it: %w: %w", Name, tiers.ErrUnavailable, err), busy.Done()
-	}
-	return err
+	return src.ReadInto(ctx, f.Host)
 }
 
 // Commit implements tiers.Slot. The block can be read when it returns; it is written in the background. If that
@@ -141,8 +130,6 @@ func (f *filling) refusedLocked(info block.Info, names []block.Name) error {
 		return err
 	}
 	switch {
-	case f.spoiled != nil:
-		return f.spoiled
 	case info.Size != int64(len(f.Host)) || info.ID.IsZero():
 		return fmt.Errorf("%s: %w: block %v of %d bytes in a slot of %d", Name, tiers.ErrUnavailable, info.ID, info.Size, len(f.Host))
 	case f.t.mu.blocks[info.ID] != nil:
@@ -164,21 +151,9 @@ func (f *filling) Abort() {
 	}
 }
 
-// endLocked gives files and memory back, memory that somebody may still write to once that is over.
+// endLocked gives files and memory back.
 func (f *filling) endLocked() {
 	f.ended = true
-	if f.late == nil {
-		f.giveLocked()
-		return
-	}
-	go func() {
-		<-f.late
-		defer f.t.lock()()
-		f.giveLocked()
-	}()
-}
-
-func (f *filling) giveLocked() {
 	n := f.t.files(int64(len(f.Host)))
 	f.t.mu.staging.give(f.at, n)
 	f.t.mu.used -= n

@@ -495,46 +495,6 @@ func TestManyChanges(t *testing.T) {
 	}
 }
 
-// late is a pin whose tier writes to the memory of a read after the read has failed.
-type late struct {
-	tiers.Pin
-	info block.Info
-	done chan struct{}
-	dst  []byte
-}
-
-func (l *late) Info() block.Info      { return l.info }
-func (l *late) Done() <-chan struct{} { return l.done }
-func (l *late) Error() string         { return "late" }
-func (l *late) ReadInto(_ context.Context, dst []byte) error {
-	l.dst = dst
-	return l
-}
-
-// TestLateSource: memory that another tier may still write to is given to no other block.
-func TestLateSource(t *testing.T) {
-	_, o := rig(t)
-	o.StagingBytes = 2 * unit
-	tr := opened(t, o)
-	a, b := item(1, unit), item(2, unit)
-	src := &late{info: a.Info, done: make(chan struct{})}
-	s, err := tr.Reserve(unit)
-	noError(t, err)
-	wantErr(t, "CopyFrom", s.CopyFrom(t.Context(), src), src)
-	wantErr(t, "CopyFrom again", s.CopyFrom(t.Context(), src), src, tiers.ErrUnavailable)
-	wantErr(t, "Commit", s.Commit(a.Info, nil), tiers.ErrUnavailable)
-	wantMiss(t, tr, a)
-	noError(t, commit(tr, b))
-	clear(src.dst)
-	wantBlocks(t, tr, b)
-	noError(t, tr.Sync(t.Context()))
-	if _, err := tr.Reserve(2 * unit); !errors.Is(err, tiers.ErrShort) {
-		t.Fatalf("all of the memory while some is in use: %v", err)
-	}
-	close(src.done)
-	noError(t, tr.Put(t.Context(), item(3, 2*unit)))
-}
-
 // TestStaging: what is taken is apart, and the lowest.
 func TestStaging(t *testing.T) {
 	s := make(staging, 6)
