@@ -219,6 +219,25 @@ func TestADrainBesideADiskThatHangs(t *testing.T) {
 	checkInvariants(t, l.Store)
 }
 
+// TestADrainReadsTheDiskTogether: one read after the other would leave it idle most of the time.
+func TestADrainReadsTheDiskTogether(t *testing.T) {
+	l := newLadder(t, false, true)
+	for i := range 40 {
+		l.put(ns(fmt.Sprint(i)), data(uint64(i), 300_000))
+	}
+	l.disk.Set(testdevice.Faults{HangReads: true})
+	drained := make(chan error, 1)
+	go func() {
+		_, err := l.Drain(t.Context())
+		drained <- err
+	}()
+	eventually(t, "several reads wait for the disk", func() bool { return l.disk.Hanging() > 3 })
+	l.disk.Set(testdevice.Faults{})
+	if err := <-drained; err != nil || l.Stats().DirtyBlocks != 0 {
+		t.Errorf("Drain: %v, %d blocks are dirty", err, l.Stats().DirtyBlocks)
+	}
+}
+
 // TestOthersDoNotWaitForADiskThatHangs: one read for another rank does, and the next ones fail at once.
 func TestOthersDoNotWaitForADiskThatHangs(t *testing.T) {
 	l := newLadder(t, false, false, late)

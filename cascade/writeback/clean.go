@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"cascadekv/cascade/policy"
@@ -345,12 +346,12 @@ var errUnread = errors.New("blocks can not be read in memory that the process ca
 // coldItems describes the blocks that are still worth writing. unread matches errUnread where some could not be read.
 func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items []tiers.Item, owners []*residency.Block, unread error) {
 	w.sortByPut(views)
-	bad := make([]error, len(views))
 	within, cancel := w.state.UntilFetched(ctx)
 	defer cancel()
-	for i, v := range views {
-		if bad[i] = v.Sound(within); bad[i] != nil && !errors.Is(bad[i], tiers.ErrCorrupt) {
-			unread = fmt.Errorf("%w: %w", errUnread, bad[i])
+	bad := sound(within, views)
+	for _, err := range bad {
+		if err != nil && !errors.Is(err, tiers.ErrCorrupt) {
+			unread = fmt.Errorf("%w: %w", errUnread, err)
 		}
 	}
 	w.state.Mu.Lock()
@@ -367,6 +368,31 @@ func (w *Writer) coldItems(ctx context.Context, views []*residency.View) (items 
 		owners = append(owners, b)
 	}
 	return items, owners, unread
+}
+
+// readers is how many blocks are read together that the process can not address.
+const readers = 8
+
+// sound is View.Sound for several views: an error for each. Blocks that the process can not address wait for their
+// tier, and are read together.
+func sound(ctx context.Context, views []*residency.View) []error {
+	errs := make([]error, len(views))
+	turns := make(chan struct{}, readers)
+	var reads sync.WaitGroup
+	for i, v := range views {
+		if v.Bytes() != nil {
+			errs[i] = v.Sound(ctx)
+			continue
+		}
+		turns <- struct{}{}
+		reads.Go(func() {
+			defer fault.Guard()()
+			errs[i] = v.Sound(ctx)
+			<-turns
+		})
+	}
+	reads.Wait()
+	return errs
 }
 
 // sortByPut orders views as their blocks were put, so that a chain lies in one

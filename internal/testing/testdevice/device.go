@@ -18,6 +18,7 @@ type Tier struct {
 	closed         bool
 	faults         Faults
 	over           chan struct{}  // closed when faults change
+	hanging        int            // reads and writes
 	users          sync.WaitGroup // slots and pins
 }
 

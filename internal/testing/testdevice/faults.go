@@ -23,6 +23,17 @@ func (t *Tier) Set(f Faults) {
 	t.over = make(chan struct{})
 }
 
+// Hanging returns how many reads and writes hang that somebody waits for.
+func (t *Tier) Hanging() int {
+	defer t.lock()()
+	return t.hanging
+}
+
+func (t *Tier) hang(by int) {
+	defer t.lock()()
+	t.hanging += by
+}
+
 // lingering is an operation that was left before it ended.
 type lingering struct {
 	cause error
@@ -48,9 +59,12 @@ func (t *Tier) do(ctx context.Context, write bool, op func() error) error {
 		case !hangs:
 			return op()
 		}
+		t.hang(1)
 		select {
 		case <-over:
+			t.hang(-1)
 		case <-ctx.Done():
+			t.hang(-1)
 			l := &lingering{ctx.Err(), make(chan struct{})}
 			go func() {
 				defer close(l.done)
