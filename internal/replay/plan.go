@@ -3,19 +3,19 @@ package replay
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"path/filepath"
 	"strings"
 
 	"cascadekv/internal/plan"
+	"cascadekv/internal/plot"
 )
 
 //go:embed plan.html
 var planText string
 
-var planPage = template.Must(template.Must(simulationPage.Clone()).New("plan").Parse(planText))
+var planPage = plot.Page(planText)
 
 // PlanTable writes a plan for people: what was chosen, and what no other beats.
 func PlanTable(w io.Writer, r *plan.Result) error {
@@ -159,8 +159,8 @@ func configurationName(c *plan.Configuration) string {
 }
 
 // costs shows the P90 of all configurations over what they cost, and the target.
-func costs(r *plan.Result) plot {
-	p := newPlot("", wideWidth, 360, 72)
+func costs(r *plan.Result) plot.Plot {
+	p := plot.New("", plot.WideWidth, 360, 72)
 	p.XLabel = "$ a million tokens"
 	low, high, fast, slow := math.Inf(1), 0.0, math.Inf(1), 0.0
 	for _, c := range r.Configurations {
@@ -171,13 +171,13 @@ func costs(r *plan.Result) plot {
 		fast, slow = min(fast, target), max(slow, target)
 	}
 	x := func(dollars float64) float64 {
-		return p.x((dollars - low) / max(high-low, math.SmallestNonzeroFloat32))
+		return p.X((dollars - low) / max(high-low, math.SmallestNonzeroFloat32))
 	}
 	from, to := math.Floor(math.Log10(fast)), math.Ceil(math.Log10(slow))
 	to = max(to, from+1)
-	y := func(seconds float64) float64 { return p.y((math.Log10(seconds) - from) / (to - from)) }
+	y := func(seconds float64) float64 { return p.Y((math.Log10(seconds) - from) / (to - from)) }
 	for e := from; e <= to; e++ {
-		p.YTicks = append(p.YTicks, tick{y(math.Pow(10, e)), decade(e + 6)})
+		p.AddYTick(y(math.Pow(10, e)), decade(e+6))
 	}
 	ticks := 6
 	if low == high {
@@ -185,7 +185,7 @@ func costs(r *plan.Result) plot {
 	}
 	for i := range ticks {
 		at := low + (high-low)*float64(i)/5
-		p.XTicks = append(p.XTicks, tick{x(at), dollars(at)})
+		p.AddXTick(x(at), dollars(at))
 	}
 	for _, last := range []bool{false, true} { // what matters is drawn over what does not
 		for i := range r.Configurations {
@@ -197,13 +197,13 @@ func costs(r *plan.Result) plot {
 	}
 	if target := r.Target.P90; target > 0 {
 		at := y(target.Seconds())
-		p.Lines = append(p.Lines, rule{p.Left, at, p.Right, at, "limit", "target: " + target.String()})
+		p.AddLine(p.Left, at, p.Right, at, "limit", "target: "+target.String())
 	}
 	return p
 }
 
 // point is a configuration in the plot of costs.
-func point(c *plan.Configuration, chosen bool, x, y float64) rect {
+func point(c *plan.Configuration, chosen bool, x, y float64) plot.Rect {
 	half, colour := 3.0, "t5"
 	switch {
 	case chosen:
@@ -211,12 +211,12 @@ func point(c *plan.Configuration, chosen bool, x, y float64) rect {
 	case c.Frontier:
 		half, colour = 4, "t0"
 	}
-	return rect{round(x - half), round(y - half), 2 * half, 2 * half, colour, fmt.Sprintf("%s\n%s hits, p90 %s, $%s a million tokens",
+	return plot.Rect{X: plot.Round(x - half), Y: plot.Round(y - half), W: 2 * half, H: 2 * half, Class: colour, Title: fmt.Sprintf("%s\n%s hits, p90 %s, $%s a million tokens",
 		configurationName(c), share(c.HitRatio), micros(1e6*c.TTFT.P90), dollars(c.DollarsPerMillion))}
 }
 
 // levelBars shows the hits of each level, a bar for each configuration on the frontier.
-func levelBars(r *plan.Result) plot {
+func levelBars(r *plan.Result) plot.Plot {
 	var shown []*plan.Configuration
 	names := map[*plan.Configuration]string{}
 	for i := range r.Configurations {
@@ -228,23 +228,23 @@ func levelBars(r *plan.Result) plot {
 		}
 	}
 	const row = 28
-	p := newPlot("", wideWidth, float64(len(shown))*row+46, 96)
+	p := plot.New("", plot.WideWidth, float64(len(shown))*row+46, 96)
 	p.XLabel = "share of all blocks asked for"
-	top, step := scale(max(r.UnlimitedHitRatio, 0.01))
+	top, step := plot.Scale(max(r.UnlimitedHitRatio, 0.01))
 	for v := 0.0; v <= top+step/2; v += step {
-		p.XTicks = append(p.XTicks, tick{p.x(v / top), percent(v, step)})
+		p.AddXTick(p.X(v/top), plot.Percent(v, step))
 	}
 	for i, c := range shown {
 		y, from := p.Top+float64(i)*row+4, 0.0
-		p.Labels = append(p.Labels, tick{y + row/2, names[c]})
+		p.AddLabel(y+row/2, names[c])
 		for j, l := range c.Levels {
-			left := p.x(from / top)
+			left := p.X(from / top)
 			from += l.HitRatio
-			p.Rects = append(p.Rects, rect{left, y, round(p.x(from/top) - left), row - 8, class("t", j),
-				fmt.Sprintf("%s\n%s: %s of blocks", configurationName(c), l.Name, share(l.HitRatio))})
+			p.AddRect(left, y, plot.Round(p.X(from/top)-left), row-8, class("t", j),
+				fmt.Sprintf("%s\n%s: %s of blocks", configurationName(c), l.Name, share(l.HitRatio)))
 		}
 	}
-	limit := p.x(r.UnlimitedHitRatio / top)
-	p.Lines = append(p.Lines, rule{limit, p.Top, limit, p.Bottom, "limit", "unlimited capacity: " + share(r.UnlimitedHitRatio)})
+	limit := p.X(r.UnlimitedHitRatio / top)
+	p.AddLine(limit, p.Top, limit, p.Bottom, "limit", "unlimited capacity: "+share(r.UnlimitedHitRatio))
 	return p
 }

@@ -3,15 +3,16 @@ package replay
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"path/filepath"
+
+	"cascadekv/internal/plot"
 )
 
 //go:embed report.html
 var reportText string
 
-var reportPage = template.Must(template.New("report").Parse(reportText))
+var reportPage = plot.Page(reportText)
 
 // Report writes the results as one HTML page that needs nothing else: a table
 // and plots, readable in light and dark, with values under the pointer.
@@ -31,10 +32,10 @@ type page struct {
 	Wrong  bool
 	Table  []tableRow
 	Tiers  []key
-	Bars   plot
-	Areas  []plot
+	Bars   plot.Plot
+	Areas  []plot.Plot
 	Single bool // one run, whose area is as wide as the page
-	Curves []plot
+	Curves []plot.Plot
 	Runs   []key
 }
 
@@ -65,9 +66,9 @@ func newPage(results []Result) page {
 	for i, name := range tiers {
 		p.Tiers = append(p.Tiers, key{name, class("t", i)})
 	}
-	width := float64(smallWidth)
+	width := float64(plot.SmallWidth)
 	if p.Single = len(results) == 1; p.Single {
-		width = wideWidth
+		width = plot.WideWidth
 	}
 	for i, r := range results {
 		p.Wrong = p.Wrong || r.WrongBytes != 0

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"math"
 	"path/filepath"
@@ -12,13 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"cascadekv/internal/plot"
 	"cascadekv/internal/simulate"
 )
 
 //go:embed simulation.html
 var simulationText string
 
-var simulationPage = template.Must(template.Must(reportPage.Clone()).New("simulation").Parse(simulationText))
+var simulationPage = plot.Page(simulationText)
 
 // SimulationTable writes a simulation for people, one row per policy.
 func SimulationTable(w io.Writer, r simulate.Result) error {
@@ -42,12 +42,12 @@ func SimulationReport(w io.Writer, r simulate.Result) error {
 	for i, policy := range r.Order {
 		p.Keys = append(p.Keys, key{policy, policyClass(r, i)})
 	}
-	p.Hits = overCapacity(r, "", wideWidth, 360, func(policy string, i int) float64 { return r.Policies[policy][i] },
-		func(v, step float64) string { return percent(v, step) })
+	p.Hits = overCapacity(r, "", plot.WideWidth, 360, func(policy string, i int) float64 { return r.Policies[policy][i] },
+		func(v, step float64) string { return plot.Percent(v, step) })
 	if r.TTFT != nil {
 		p.Model, p.TimeTable = modelWords(r.TTFT), timeRows(r)
 		for _, q := range quantiles {
-			p.Times = append(p.Times, overCapacity(r, q.name, smallWidth, smallHeight,
+			p.Times = append(p.Times, overCapacity(r, q.name, plot.SmallWidth, plot.SmallHeight,
 				func(policy string, i int) float64 { return q.of(r.TTFT.Policies[policy][i]) },
 				func(v, _ float64) string { return strings.Replace(micros(v*1e6), ".00 ", " ", 1) }))
 		}
@@ -62,10 +62,10 @@ func SimulationReport(w io.Writer, r simulate.Result) error {
 type simulationParts struct {
 	Trace, Title, Head string
 	Keys               []key
-	Hits               plot
+	Hits               plot.Plot
 	Table              [][]string
 	Model              string
-	Times              []plot
+	Times              []plot.Plot
 	TimeTable          [][]string
 }
 
@@ -144,8 +144,8 @@ func policyClass(r simulate.Result, i int) string {
 }
 
 // overCapacity shows a figure of all policies over the capacities, on a logarithmic axis.
-func overCapacity(r simulate.Result, title string, width, height float64, of func(policy string, i int) float64, label func(v, step float64) string) plot {
-	p := newPlot(title, width, height, 52)
+func overCapacity(r simulate.Result, title string, width, height float64, of func(policy string, i int) float64, label func(v, step float64) string) plot.Plot {
+	p := plot.New(title, width, height, 52)
 	p.XLabel = "capacity, as a share of the distinct blocks"
 	most := 0.0
 	for _, policy := range r.Order {
@@ -153,9 +153,9 @@ func overCapacity(r simulate.Result, title string, width, height float64, of fun
 			most = max(most, of(policy, i))
 		}
 	}
-	top, step := scale(most)
+	top, step := plot.Scale(most)
 	for v := 0.0; v <= top+step/2; v += step {
-		p.YTicks = append(p.YTicks, tick{p.y(v / top), label(v, step)})
+		p.AddYTick(p.Y(v/top), label(v, step))
 	}
 	order := make([]int, len(r.Capacities))
 	for i := range order {
@@ -168,32 +168,32 @@ func overCapacity(r simulate.Result, title string, width, height float64, of fun
 		var values strings.Builder
 		for _, k := range order {
 			v := of(policy, k)
-			points = append(points, fmt.Sprintf("%g,%g", at(r.Capacities[k]), p.y(v/top)))
+			points = append(points, fmt.Sprintf("%g,%g", at(r.Capacities[k]), p.Y(v/top)))
 			fmt.Fprintf(&values, "\n%s: %s", capacity(r.Capacities[k]), label(v, step/1000))
 		}
 		if len(points) == 1 { // a line from edge to edge
-			points = []string{fmt.Sprintf("%g,%g", p.Left, p.y(of(policy, 0)/top)), fmt.Sprintf("%g,%g", p.Right, p.y(of(policy, 0)/top))}
+			points = []string{fmt.Sprintf("%g,%g", p.Left, p.Y(of(policy, 0)/top)), fmt.Sprintf("%g,%g", p.Right, p.Y(of(policy, 0)/top))}
 		}
-		p.Paths = append(p.Paths, path{D: attr("M" + strings.Join(points, " L")), Class: policyClass(r, i), Title: policy + values.String()})
+		p.Paths = append(p.Paths, plot.Path{D: plot.Attr("M" + strings.Join(points, " L")), Class: policyClass(r, i), Title: policy + values.String()})
 	}
 	return p
 }
 
 // capacityAxis labels the capacities that do not touch the label before, and returns where
 // one lies.
-func capacityAxis(p *plot, capacities []float64) (at func(float64) float64) {
+func capacityAxis(p *plot.Plot, capacities []float64) (at func(float64) float64) {
 	low, high := math.Log(slices.Min(capacities)), math.Log(slices.Max(capacities))
 	at = func(c float64) float64 {
 		if low == high {
-			return p.x(0.5)
+			return p.X(0.5)
 		}
-		return p.x((math.Log(c) - low) / (high - low))
+		return p.X((math.Log(c) - low) / (high - low))
 	}
 	const labelWidth = 42
 	last := math.Inf(-1)
 	for _, c := range slices.Sorted(slices.Values(capacities)) {
 		if x := at(c); x-last >= labelWidth {
-			p.XTicks = append(p.XTicks, tick{x, capacity(c)})
+			p.AddXTick(x, capacity(c))
 			last = x
 		}
 	}

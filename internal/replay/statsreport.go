@@ -3,19 +3,19 @@ package replay
 import (
 	_ "embed"
 	"fmt"
-	"html/template"
 	"io"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"cascadekv/internal/plot"
 	"cascadekv/internal/trace/stats"
 )
 
 //go:embed stats.html
 var statsText string
 
-var statsPage = template.Must(template.Must(reportPage.Clone()).New("stats").Parse(statsText))
+var statsPage = plot.Page(statsText)
 
 // StatsTable returns the figures of a trace as rows of a name and a text.
 func StatsTable(s *stats.Stats) [][]string {
@@ -86,11 +86,11 @@ func span(ms int64) string {
 }
 
 // reuses shows a distribution: a bar for each bin, and the share up to it.
-func reuses(d stats.Distribution, what string, text func(int64) string) plot {
-	p := newPlot("", wideWidth, smallHeight, 52)
+func reuses(d stats.Distribution, what string, text func(int64) string) plot.Plot {
+	p := plot.New("", plot.WideWidth, plot.SmallHeight, 52)
 	p.XLabel = what
 	for v := 0.0; v <= 1; v += 0.25 {
-		p.YTicks = append(p.YTicks, tick{p.y(v), percent(v, 0.25)})
+		p.AddYTick(p.Y(v), plot.Percent(v, 0.25))
 	}
 	total := int64(0)
 	for _, b := range d.Bins {
@@ -101,23 +101,23 @@ func reuses(d stats.Distribution, what string, text func(int64) string) plot {
 	}
 	width := 1 / float64(len(d.Bins))
 	every, sofar := 1+len(d.Bins)/10, int64(0)
-	points := []string{fmt.Sprintf("%g,%g", p.x(0), p.y(0))}
+	points := []string{fmt.Sprintf("%g,%g", p.X(0), p.Y(0))}
 	for i, b := range d.Bins {
 		from := int64(0)
 		if i > 0 {
 			from = d.Bins[i-1].Most + 1
 		}
 		sofar += b.Count
-		left, right := p.x(float64(i)*width), p.x(float64(i+1)*width)
-		top := p.y(ratio(b.Count, total))
-		p.Rects = append(p.Rects, rect{left, top, round(max(0, right-left-1)), round(p.Bottom - top), "t0", fmt.Sprintf("%s to %s: %s of reuses, %s up to here",
-			text(from), text(b.Most), share(ratio(b.Count, total)), share(ratio(sofar, total)))})
-		points = append(points, fmt.Sprintf("%g,%g", right, p.y(ratio(sofar, total))))
+		left, right := p.X(float64(i)*width), p.X(float64(i+1)*width)
+		top := p.Y(ratio(b.Count, total))
+		p.AddRect(left, top, plot.Round(max(0, right-left-1)), plot.Round(p.Bottom-top), "t0", fmt.Sprintf("%s to %s: %s of reuses, %s up to here",
+			text(from), text(b.Most), share(ratio(b.Count, total)), share(ratio(sofar, total))))
+		points = append(points, fmt.Sprintf("%g,%g", right, p.Y(ratio(sofar, total))))
 		if i%every == 0 {
-			p.XTicks = append(p.XTicks, tick{right, text(b.Most + 1)})
+			p.AddXTick(right, text(b.Most+1))
 		}
 	}
-	p.Paths = append(p.Paths, path{D: attr("M" + strings.Join(points, " L")), Class: "r1", Title: "share up to here"})
+	p.Paths = append(p.Paths, plot.Path{D: plot.Attr("M" + strings.Join(points, " L")), Class: "r1", Title: "share up to here"})
 	return p
 }
 
@@ -126,8 +126,8 @@ const maxColumns = 400
 
 // workingSet shows the distinct blocks of each window; where there are more
 // windows than columns, the largest of those that share one.
-func workingSet(s *stats.Stats) plot {
-	p := newPlot("", wideWidth, smallHeight, 72)
+func workingSet(s *stats.Stats) plot.Plot {
+	p := plot.New("", plot.WideWidth, plot.SmallHeight, 72)
 	p.XLabel = "time"
 	if len(s.Windows) == 0 {
 		return p
@@ -137,11 +137,11 @@ func workingSet(s *stats.Stats) plot {
 		most = max(most, w.Blocks)
 	}
 	length := s.Windows[len(s.Windows)-1].Second + s.WindowSeconds - begin
-	for v, step := 0.0, countStep(float64(most)); v <= float64(most); v += step {
-		p.YTicks = append(p.YTicks, tick{p.y(v / float64(most)), count(int64(v))})
+	for v, step := 0.0, plot.CountStep(float64(most)); v <= float64(most); v += step {
+		p.AddYTick(p.Y(v/float64(most)), count(int64(v)))
 	}
 	for i := range 6 {
-		p.XTicks = append(p.XTicks, tick{p.x(float64(i) / 5), span(int64(1000 * length * float64(i) / 5))})
+		p.AddXTick(p.X(float64(i)/5), span(int64(1000*length*float64(i)/5)))
 	}
 	together := 1 + (len(s.Windows)-1)/maxColumns
 	for i := 0; i < len(s.Windows); i += together {
@@ -150,14 +150,14 @@ func workingSet(s *stats.Stats) plot {
 			w.Blocks, w.New = max(w.Blocks, other.Blocks), max(w.New, other.New)
 		}
 		end := s.Windows[min(i+together, len(s.Windows))-1].Second + s.WindowSeconds
-		left, right := p.x((w.Second-begin)/length), p.x((end-begin)/length)
+		left, right := p.X((w.Second-begin)/length), p.X((end-begin)/length)
 		title := fmt.Sprintf("from %s: %s blocks, %s of them for the first time", span(int64(1000*(w.Second-begin))), count(w.Blocks), count(w.New))
 		for _, bar := range []struct {
 			blocks int64
 			class  string
 		}{{w.Blocks, "t0"}, {w.New, "t1"}} {
-			top := p.y(float64(bar.blocks) / float64(most))
-			p.Rects = append(p.Rects, rect{left, top, round(right - left), round(p.Bottom - top), bar.class, title})
+			top := p.Y(float64(bar.blocks) / float64(most))
+			p.AddRect(left, top, plot.Round(right-left), plot.Round(p.Bottom-top), bar.class, title)
 		}
 	}
 	return p

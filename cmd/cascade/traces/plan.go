@@ -253,7 +253,7 @@ func (t *Tool) plan(ctx context.Context, f *planFlags, o plan.Options, model *pl
 	if err := t.show(r, func() error { return replay.PlanTable(t.Out, &r) }); err != nil {
 		return err
 	}
-	if err := writeReport(t, f.html, func(w io.Writer) error { return replay.PlanReport(w, &r) }); err != nil {
+	if err := cli.Report(t.Err, f.html, func(w io.Writer) error { return replay.PlanReport(w, &r) }); err != nil {
 		return err
 	}
 	if !r.Met {

@@ -228,7 +228,7 @@ func (t *Tool) showReplay(results []replay.Result, html string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeReport(t, html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
+	if err := cli.Report(t.Err, html, func(w io.Writer) error { return replay.Report(w, results) }); err != nil {
 		return err
 	}
 	for _, r := range results {

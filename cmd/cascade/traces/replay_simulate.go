@@ -145,7 +145,7 @@ func (t *Tool) simulate(ctx context.Context, f replayFlags) (err error) {
 	if err := t.show(r, func() error { return replay.SimulationTable(t.Out, r) }); err != nil {
 		return err
 	}
-	return writeReport(t, f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) })
+	return cli.Report(t.Err, f.html, func(w io.Writer) error { return replay.SimulationReport(w, r) })
 }
 
 // showAssumedModel prints the defaults that a model was made with.

@@ -43,7 +43,7 @@ func (t *Tool) statsCommand() *cobra.Command {
 			if err := t.show(s, func() error { return cli.PrintTable(t.Out, replay.StatsTable(&s)) }); err != nil {
 				return err
 			}
-			return writeReport(t, html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) })
+			return cli.Report(t.Err, html, func(w io.Writer) error { return replay.StatsReport(w, f.file, &s) })
 		},
 	}
 	f.register(c)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -265,25 +264,4 @@ func (t *Tool) readSorted(f *traceFlags) (sorted *trace.Sorted, err error) {
 	sorted, err = trace.Sort(r, f.limit)
 	t.reportAssumed(f, r.Assumed())
 	return sorted, err
-}
-
-// writeReport writes the file name whole or not at all, and says so; no name is no report.
-func writeReport(t *Tool, name string, write func(io.Writer) error) error {
-	if name == "" {
-		return nil
-	}
-	temporary := name + ".part"
-	f, err := os.Create(temporary)
-	if err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	err = errors.Join(write(f), f.Close())
-	if err == nil {
-		err = os.Rename(temporary, name)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("report %s: %w", name, err), os.Remove(temporary))
-	}
-	fmt.Fprintf(t.Err, "report: %s\n", name)
-	return nil
 }
