@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 func (a *app) slackCommand() *cobra.Command {
 	o := slackbench.DefaultOptions()
 	var flops, reads, writes float64
-	var hits string
+	var hits, html string
 	c := verb("slack", "Simulate layer-wise restores: bubbles by hit rate, with transfers planned into slack, mixed, or before compute",
 		"Simulate layer-wise restores of a prefix from NVMe (Tutti Fig. 13): how long the first token waits besides compute, by hit\n"+
 			"rate. sync reads all layers before the first; mixed reads the next layer and writes the last one beside each, at once; slack\n"+
@@ -37,11 +38,16 @@ func (a *app) slackCommand() *cobra.Command {
 			if err != nil {
 				return cli.AsUsage(fmt.Errorf("bench slack: %w", err))
 			}
-			return a.print(res, slackTables(res)...)
+			tables := slackTables(res)
+			if err := cli.Report(a.err, html, func(w io.Writer) error { return slackbench.Report(w, res, tables[1]) }); err != nil {
+				return err
+			}
+			return a.print(res, tables...)
 		})
 	f := c.Flags()
 	f.IntVar(&o.Prompt, "prompt", o.Prompt, "tokens of a prompt")
 	f.StringVar(&hits, "hits", "", "shares of the prompt that are restored, with commas between them (default: 16 from 0 to 0.99)")
+	f.StringVar(&html, "html", "", "write a report with plots to this file")
 	f.IntVar(&o.Requests, "requests", o.Requests, "requests of each hit rate")
 	f.IntVar(&o.Output, "output", o.Output, "tokens that each request decodes")
 	f.Float64Var(&o.Noise, "noise", o.Noise, "standard deviation of times that the profile does not know, as a share")

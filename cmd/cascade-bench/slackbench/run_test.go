@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"cascadekv/gpu/slack"
@@ -153,5 +154,27 @@ func TestMachine(t *testing.T) {
 	x.start([]slack.Launch{{Kind: slack.Read, IOCBs: 100, SMs: 66}})
 	if x.run(1, 0, 0); math.Abs(x.now-2) > 1e-6 {
 		t.Errorf("half the SMs: %v seconds for one of compute", x.now)
+	}
+}
+
+// TestReport shows each order, and the place from which reads are too slow.
+func TestReport(t *testing.T) {
+	o := DefaultOptions()
+	o.Hits, o.Requests = []float64{0, .5, .9, .98}, 1
+	res, err := Run(context.Background(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := Report(&out, res, [][]string{{"HIT RATE"}, {"<50 %>"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"sync\n0 %: ", "mixed\n0 %: ", "slack\n0 %: ", "bound by I/O from 9", "&lt;50 %&gt;", ">0.01 %<", " ms<"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
+		t.Errorf("no number in\n%s", out.String())
 	}
 }
