@@ -14,10 +14,10 @@ PAGE = 4096
 
 
 class Rank(Server):
-    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm and, if it is to
-    be cold too, segments in a plain directory."""
+    """cascaded on a unix socket, and a TCP port if there is one, in the folder work; with an arena under /dev/shm if it is to be cold
+    too, segments in a plain directory, and so many bytes on a disk below the arena, if any."""
 
-    def __init__(self, work, shm_bytes, *, program=None, port=None, cold=False):
+    def __init__(self, work, shm_bytes, *, program=None, port=None, cold=False, nvme_bytes=0):
         program = pathlib.Path(program or ROOT / "bin" / "cascaded").resolve()
         if not program.exists():
             raise Failed(f"{program} is missing: make build")
@@ -28,6 +28,8 @@ class Rank(Server):
         path = work / "rank.sock"
         command = [program, f"--listen={f'127.0.0.1:{port}' if port else ''}", "--socket", path, "--shm-bytes", shm_bytes, "--shm-path", self.arena,
                    f"--lustre-dir={self.directory or ''}", "--lustre-index=off", "--password-file=", "--admin-listen=", "--log-level", "warn"]
+        if nvme_bytes:
+            command += ["--nvme-paths", work / "disk", "--nvme-bytes", nvme_bytes, "--nvme-file-bytes", "256KiB"]
         super().__init__("rank", command, work / "rank.log", port=port, path=path)
 
     def __exit__(self, *_):
@@ -37,6 +39,11 @@ class Rank(Server):
     def stored(self):
         """How many blocks it has been given and has."""
         return json.loads(self.ask("CASCADE.STATS"))["names"]
+
+    def hits(self, level):
+        """How many blocks were found there when they were asked for."""
+        (found,) = [t["hits"] for t in json.loads(self.ask("CASCADE.STATS"))["tiers"] if t["name"] == level]
+        return found
 
     def namespaces(self):
         return [space["name"] for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]]

@@ -1,5 +1,5 @@
 """CascadeConnector as docs/vllm.md sets it up: vLLM stores layer by layer in one process and loads so in a fresh one, whose rank is then
-damaged and killed."""
+damaged and killed; and so with a rank whose memory is too small for it, and which has the rest on a disk below."""
 
 import json
 import time
@@ -37,7 +37,40 @@ def test(work, program=None):
             found = second.ask(SEEDS, reset=True)
             check(tokens(found) == tokens(reference)[:4], f"{FEW} bits of the arena flipped: {sum(cached(found))} of {ALL} tokens are loaded, and what is computed from them is right")
             pair.killed(rank, second, tokens(reference))
-    return {"prompts": len(SEEDS), "objects": objects, "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found)}
+    return {
+        "prompts": len(SEEDS), "objects": objects, "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found),
+        "from_disk": disk(work, program),
+    }
+
+
+def disk(work, program):
+    """Stored are 96 MiB, of which memory holds a third."""
+    work = work / "disk"
+    work.mkdir()
+    with Rank(work, 32 << 20, program=program, nvme_bytes=512 << 20) as rank:
+        kv = kv_transfer(rank.path)
+        with engine.Engine(install.home(), work, "store", kv) as first:
+            reference = first.ask(SEEDS + MORE)
+            stored(rank, len(SEEDS + MORE) * PREFIX // CHUNK * LAYERS)
+        before = rank.hits("nvme")
+        with engine.Engine(install.home(), work, "load", kv) as second:
+            loaded = second.ask(SEEDS)
+            read = rank.hits("nvme") - before
+            check(read > 0, f"{read} objects are read from the disk below the rank's memory")
+            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
+            check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            rank.kill()
+            away = second.ask(SEEDS, reset=True)
+            check(cached(away) == [0] * 4 and tokens(away) == tokens(reference)[:4], "with the rank killed the engine computes, and its tokens are right")
+            rank.arena.unlink()
+            rank.start()
+            for _ in range(10):  # a client tries again after at most two seconds
+                back = second.ask(SEEDS, reset=True)
+                check(tokens(back) == tokens(reference)[:4], f"started again without its memory: {sum(cached(back))} of {pair.ALL} tokens are found, all tokens are right")
+                if sum(cached(back)) > 0:
+                    break
+            check(sum(cached(back)) > 0, "what the disk kept is found")
+    return read
 
 
 def stored(rank, objects):
