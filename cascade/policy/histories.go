@@ -25,8 +25,9 @@ type histories struct {
 	ghosts         int
 	hand           uint32 // number where the search for ghosts goes on
 
-	aged   uint32 // tick of the last call of age
-	behind bool   // it had no time for all
+	aged   uint32            // tick of the last call of age
+	behind bool              // it had no time for all
+	due    [ageBins][]uint32 // by bin, what findDue listed in that call
 }
 
 const (
@@ -42,6 +43,12 @@ const (
 
 	// ghostsCompared is among how many ghosts the one that is forgotten is the oldest.
 	ghostsCompared = 2
+
+	// mostDue bounds what findDue lists, however many a call may move. fetchedAtOnce is how many
+	// of those are fetched at a time: enough to be waited for together, few enough to stay in the
+	// processor's caches until they are moved.
+	mostDue       = 1 << 12
+	fetchedAtOnce = 32
 )
 
 // mostGhosts is how many ghosts there may be beside so many blocks, in a tier of so many bytes.
@@ -131,25 +138,61 @@ func (h *histories) unlink(i uint32) {
 
 // age calls moves for histories that are too old for their bins, before they are in those of
 // their ages: the oldest bins first, and for no more than so many histories, so that no call
-// takes long; the others are still due in the next one.
-func (h *histories) age(now uint32, most int, moves func(i uint32, bin uint8)) {
+// takes long; the others are still due in the next one. Before it moves histories that findDue has
+// listed it calls fetch with them, which may overwrite the list.
+func (h *histories) age(now uint32, most int, fetch func(due []uint32), moves func(i uint32, bin uint8)) {
 	if now == h.aged && !h.behind {
 		return
 	}
 	h.aged, h.behind = now, true
+	h.findDue(min(most, mostDue))
 	for from := ageBins - 2; from >= 0; from-- {
-		for ; ; most-- {
-			i := h.heads[from]
-			if i == none || int(h.at(i).bin) != from || now-h.at(i).touched < binEnds[from] {
-				break
-			}
+		due := h.due[from]
+		for ; h.isDue(h.heads[from], from); most-- {
 			if most == 0 {
 				return
+			}
+			i := h.heads[from]
+			if len(due) > 0 && due[0] == i {
+				fetched := min(len(due), fetchedAtOnce)
+				fetch(due[:fetched])
+				due = due[fetched:]
 			}
 			h.advance(i, now, moves)
 		}
 	}
 	h.behind = false
+}
+
+// isDue reports whether a history is too old for a bin, and in that.
+func (h *histories) isDue(i uint32, bin int) bool {
+	return i != none && int(h.at(i).bin) == bin && h.aged-h.at(i).touched >= binEnds[bin]
+}
+
+// findDue lists, for each bin, histories that are due, the oldest first, but no more than about so many.
+// A block that was asked for by itself is next to others that lie anywhere in memory: to wait for
+// that takes longer than to move it. Within a bin one has to be read to find the next, but bins do
+// not depend on each other: with one of each in turn the processor waits for many at a time. Blocks
+// of one request mostly lie side by side, which it reads ahead by itself: a bin's list ends there.
+func (h *histories) findDue(most int) {
+	next := h.heads
+	for bin := range h.due {
+		h.due[bin] = h.due[bin][:0]
+	}
+	for found := 1; found > 0 && most > 0; most -= found {
+		found = 0
+		for bin := range ageBins - 1 {
+			i := next[bin]
+			next[bin] = none
+			if !h.isDue(i, bin) {
+				continue
+			}
+			if newer := h.at(i).newer; newer != i-1 && newer != i+1 {
+				next[bin], h.due[bin] = newer, append(h.due[bin], i)
+				found++
+			}
+		}
+	}
 }
 
 // advance moves the oldest of a bin to the one of its age. Blocks that are older have been

@@ -96,13 +96,15 @@ func cellOf(class uint16, bin uint8) uint32 {
 	return 1 + freshBins + uint32(class)*ageBins + uint32(bin)
 }
 
-func (l *leaves) cellOf(n Node) uint32 {
-	e := l.historyOf(n)
-	if l.isFresh(n) {
+// cell is the number of the cell of a block, which may be that of a fresh bin.
+func (e *history) cell(isFresh bool) uint32 {
+	if isFresh {
 		return 1 + uint32(e.bin)
 	}
 	return cellOf(e.class, e.bin)
 }
+
+func (l *leaves) cellOf(n Node) uint32 { return l.historyOf(n).cell(l.isFresh(n)) }
 
 // isFresh reports whether a block is in the cell of a fresh bin, or would be if nothing held it.
 func (l *leaves) isFresh(n Node) bool {
@@ -149,16 +151,28 @@ func (l *leaves) setWorth(class uint16, worth *[ageBins]float32) {
 	}
 }
 
+// fetch reads the blocks of histories that are about to be moved. It does nothing between one and
+// the next, so that the processor waits for all of them at once. What is read overwrites the list.
+func (l *leaves) fetch(due []uint32) {
+	for at, i := range due {
+		if n := l.known.at(i).node; n != NoNode {
+			due[at] = uint32(l.at(n).next)
+		}
+	}
+}
+
 // enter puts a block that is in no cell into its own, unless it is held.
 func (l *leaves) enter(n Node) {
 	b := l.at(n)
 	if b.holds > 0 {
 		return
 	}
-	if b.order &= mostOrder; l.historyOf(n).bin < l.fresh {
+	e := l.known.at(b.history - 1)
+	isFresh := e.bin < l.fresh
+	if b.order &= mostOrder; isFresh {
 		b.order |= freshBit
 	}
-	number := l.cellOf(n)
+	number := e.cell(isFresh)
 	c := &l.cells[number]
 	b.child, b.next, b.back = NoNode, NoNode, NoNode
 	switch {
@@ -177,23 +191,24 @@ func (l *leaves) enter(n Node) {
 	}
 }
 
-// leave takes a block out of its cell, if it is in one: before its class, or its bin,
-// changes.
-func (l *leaves) leave(n Node) {
+// leave takes a block out of its cell, before its class, or its bin, changes. It reports whether it
+// was in one.
+func (l *leaves) leave(n Node) bool {
 	b := l.at(n)
 	if b.back == outside {
-		return
+		return false
 	}
-	number := l.cellOf(n)
+	number := l.known.at(b.history - 1).cell(b.order&freshBit != 0)
 	if c := &l.cells[number]; b.child == queued {
 		l.unqueue(c, b)
 	} else {
 		l.unheap(c, n)
 	}
 	b.child, b.next, b.back = NoNode, NoNode, outside
-	if c := l.cells[number]; c.root == NoNode && c.oldest == NoNode {
+	if c := &l.cells[number]; c.root == NoNode && c.oldest == NoNode {
 		l.hide(number)
 	}
+	return true
 }
 
 // unqueue takes a block out of a queue.
@@ -300,11 +315,14 @@ func (l *leaves) meldAll(first Node) Node {
 
 // usedBefore is the order within a cell.
 func (l *leaves) usedBefore(a, b Node) bool {
-	if x, y := l.historyOf(a).touched, l.historyOf(b).touched; x != y {
-		return x < y
-	}
-	x, y := l.at(a).order&mostOrder, l.at(b).order&mostOrder
+	x, y := l.lastUse(a), l.lastUse(b)
 	return x < y || x == y && a < b
+}
+
+// lastUse is the tick of a block's last use, and its order in that.
+func (l *leaves) lastUse(n Node) uint64 {
+	b := l.at(n)
+	return uint64(l.known.at(b.history-1).touched)<<16 | uint64(b.order&mostOrder)
 }
 
 // before is the order of cells. While nothing is learned none is worth anything, and the

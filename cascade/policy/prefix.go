@@ -356,13 +356,10 @@ func (p *prefix) advance(now time.Duration, blocks int) {
 	if tick := ticks(now); tick > p.now {
 		p.now, p.order = tick, 0
 	}
-	p.known.age(p.now, agesPerCall+blocks*agesPerBlock, func(i uint32, bin uint8) {
+	p.known.age(p.now, agesPerCall+blocks*agesPerBlock, p.tier.fetch, func(i uint32, bin uint8) {
 		e := p.known.at(i)
 		n := e.node
-		listed := n != NoNode && p.tier.at(n).back != outside
-		if listed {
-			p.tier.leave(n)
-		}
+		listed := n != NoNode && p.tier.leave(n)
 		for ; e.bin < bin; e.bin++ {
 			p.learned.count(e, false)
 		}

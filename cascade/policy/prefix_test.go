@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,46 @@ func TestPrefixAgesInTurns(t *testing.T) {
 		p.Access(&Request{Now: 24 * time.Hour})
 		if n := aged(); n != call*agesPerCall {
 			t.Fatalf("%d of %d blocks after %d calls, want %d", n, blocks, call, call*agesPerCall)
+		}
+	}
+}
+
+// TestFetchedBeforeMoved: blocks that lie anywhere in memory are fetched before they change their bins,
+// and in the order in which they do. Those that lie side by side are not.
+func TestFetchedBeforeMoved(t *testing.T) {
+	const blocks, step = 3000, 7 // step has no factor in common with blocks: each is used once
+	for _, scattered := range []bool{true, false} {
+		h := newHistories()
+		for i := range uint64(blocks) {
+			h.begin(i)
+		}
+		var fetched, moved []uint32
+		age := func(now uint32) {
+			h.age(now, 1<<20, func(due []uint32) {
+				fetched = append(fetched, due...)
+				clear(due)
+			}, func(i uint32, _ uint8) {
+				if moved = append(moved, i); scattered && len(fetched) < len(moved) {
+					t.Fatalf("block %d is moved before it is fetched", i)
+				}
+			})
+		}
+		for at := range uint32(blocks) {
+			now := at / (blocks / 3) * binEnds[5]
+			age(now)
+			i := at
+			if scattered {
+				i = at * step % blocks
+			}
+			h.touch(i, now)
+		}
+		age(3 * binEnds[5]) // a third from each of three bins
+		want := moved
+		if !scattered {
+			want = nil
+		}
+		if len(moved) != 2*blocks || !slices.Equal(fetched, want) {
+			t.Errorf("scattered %v: %d moves of %d, %d fetched, or in another order", scattered, len(moved), 2*blocks, len(fetched))
 		}
 	}
 }
