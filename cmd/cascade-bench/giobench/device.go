@@ -97,9 +97,7 @@ func writeFile(name string, n int64) error {
 	}
 	p := make([]byte, BlockBytes)
 	for off := int64(0); off < n && err == nil; off += BlockBytes {
-		for i := 0; i < len(p); i += 8 {
-			binary.LittleEndian.PutUint64(p[i:], word(uint64(off)+uint64(i)))
-		}
+		fill(p, uint64(off))
 		_, err = f.Write(p)
 	}
 	if err == nil {
