@@ -122,7 +122,7 @@ func (p prober) probe() report {
 		r.Driver.Problem = err.Error()
 		return r
 	}
-	r.Driver.CUDA = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+	r.Driver.CUDA = cudaVersion(version)
 	for i := range n {
 		r.GPUs = append(r.GPUs, p.gpu(d, i))
 	}
