@@ -2,7 +2,8 @@
 // libcuda at run time, and so needs the machine's C library, which cascaded and
 // cascade do not. cascade gpu runs it with the same arguments. Its verb probe
 // reports the GPUs of the machine, and which ways of having one start I/O work on it;
-// hbm measures copies, for cascade bench hbm too.
+// hbm measures copies, for cascade bench hbm too; profile makes the profile of a
+// deployment for the slack scheduler.
 //
 // Results go to standard output, as tables or, with --json, as JSON alone. Exit
 // status: 0 success, which for probe includes no driver and no GPU; 1 failure, which for

@@ -41,7 +41,7 @@ func (a *app) root() *cobra.Command {
 	}
 	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
 	c.SetHelpCommand(&cobra.Command{Hidden: true})
-	c.AddCommand(a.probeCommand(), a.hbmCommand())
+	c.AddCommand(a.probeCommand(), a.hbmCommand(), a.profileCommand(), deviceCommand())
 	return c
 }
 

@@ -5,18 +5,26 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"cascadekv/cmd/cascade-bench/giobench"
 	"cascadekv/gpu/cuda"
 	"cascadekv/gpu/nvml"
 	"cascadekv/internal/testing/fakecuda"
 )
 
-func TestMain(m *testing.M) { os.Exit(fakecuda.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == giobench.DeviceVerb {
+		fmt.Fprintln(os.Stderr, giobench.Device())
+		os.Exit(1)
+	}
+	os.Exit(fakecuda.Main(m))
+}
 
 // probed runs the verb, which must succeed.
 func probed(t *testing.T, args ...string) (r report, table string) {

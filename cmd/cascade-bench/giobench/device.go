@@ -17,6 +17,18 @@ import (
 // DeviceVerb is the hidden command whose process calls Device.
 const DeviceVerb = "gio-device"
 
+// cpuTrigger says what stands in for a GPU.
+const cpuTrigger = "a thread of another process that may make no system call (seccomp)"
+
+// ownDevice is this program as the device.
+func ownDevice() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	return []string{self, DeviceVerb}, nil
+}
+
 // Device is the device of the region of descriptor 3, on a thread that may make
 // no system call. It ends the process when the host stops it.
 func Device() error {

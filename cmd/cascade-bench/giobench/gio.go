@@ -79,11 +79,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.Log = io.Discard
 	}
 	if len(o.Device) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return o, fmt.Errorf("bench: %w", err)
+		var err error
+		if o.Device, err = ownDevice(); err != nil {
+			return o, err
 		}
-		o.Device = []string{self, DeviceVerb}
 	}
 	blocks := o.Bytes / BlockBytes
 	if o.Dir == "" || o.Rounds < 1 || o.Depth < iocbs || o.Depth > iocbs*gio.MaxIOCTX || o.Depth%iocbs != 0 || o.Bytes != blocks*BlockBytes || blocks&(blocks-1) != 0 ||
@@ -126,7 +125,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	if err := kit.DropCache(home); err != nil {
 		return nil, err
 	}
-	res = &Result{Machine: kit.ReadMachine(), Trigger: "a thread of another process that may make no system call (seccomp)", Depth: o.Depth,
+	res = &Result{Machine: kit.ReadMachine(), Trigger: cpuTrigger, Depth: o.Depth,
 		BlockBytes: BlockBytes, TurnBytes: o.Bytes, Rounds: o.Rounds}
 	kinds := min(o.Rounds, kindRounds)
 	progress := kit.Progress(o.Rounds+kinds, o.Progress)
@@ -139,7 +138,7 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 // runReads compares gio with the others.
 func runReads(ctx context.Context, o Options, name string, res *Result, progress func()) (err error) {
 	b := &bench{o: o}
-	if b.rig, err = openRig(o, name, os.O_RDONLY, int(o.Bytes/BlockBytes/iocbs)); err != nil {
+	if b.rig, err = openRig(o, name, os.O_RDONLY, iocbs, int(o.Bytes/BlockBytes/iocbs)); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()

@@ -112,7 +112,7 @@ func TestKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &kinds{bytes: bytes}
-	if k.rig, err = openRig(o, name, os.O_RDWR, gio.MaxIOCTX); err != nil {
+	if k.rig, err = openRig(o, name, os.O_RDWR, iocbs, 16); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -147,6 +147,36 @@ func TestKinds(t *testing.T) {
 		k.stamp += 1 << 40 // as if that had been an earlier turn
 		if err := k.verify(t.Context(), b); err != nil || k.errors != before+len(b.blocks) {
 			t.Errorf("commands of %d bytes of an earlier turn: %d errors, %v", size, k.errors-before, err)
+		}
+	}
+}
+
+// TestRunLaunches: each count is measured in both directions, and all bytes are right.
+func TestRunLaunches(t *testing.T) {
+	if race.On {
+		t.Skip("the race detector makes system calls")
+	}
+	for _, engine := range []string{"", gio.EngineUser} {
+		dir := t.TempDir()
+		res, err := RunLaunches(t.Context(), LaunchOptions{Dir: dir, Size: 8192, Transfers: 3, Most: 4, Rounds: 2, Engine: engine, Log: os.Stderr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Errors != 0 || res.Engine == "" || len(res.Read) != 3 || len(res.Write) != 3 {
+			t.Errorf("%+v", res)
+		}
+		for i, l := range append(res.Read, res.Write...) {
+			if l.IOCBs != 1<<(i%3) || l.Least <= 0 || l.Time < l.Least || l.Most < l.Time {
+				t.Errorf("launch %d: %+v", i, l)
+			}
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+	for _, o := range []LaunchOptions{{}, {Dir: "x", Size: 5000}, {Dir: "x", Most: 3}, {Dir: "x", Most: 1}, {Dir: "x", Transfers: 4096}, {Dir: "x", Size: 1 << 20, Most: 64}, {Dir: "x", Rounds: -1}} {
+		if _, err := RunLaunches(t.Context(), o); !errors.Is(err, kit.ErrBadOption) {
+			t.Errorf("%+v: %v", o, err)
 		}
 	}
 }

@@ -69,7 +69,7 @@ type kinds struct {
 // runKinds fills in Mixed and Commands.
 func runKinds(ctx context.Context, o Options, name string, rounds int, res *Result, progress func()) (err error) {
 	k := &kinds{bytes: o.Bytes}
-	if k.rig, err = openRig(o, name, os.O_RDWR, gio.MaxIOCTX); err != nil {
+	if k.rig, err = openRig(o, name, os.O_RDWR, iocbs, gio.MaxIOCTX); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, k.close()) }()
@@ -146,7 +146,7 @@ func (b *batch) part(from, to int) part {
 // event to the last completion, added up.
 func (k *kinds) move(ctx context.Context, b batch) (took time.Duration, err error) {
 	for from := 0; from < len(b.blocks); {
-		n := min(len(b.blocks)-from, iocbs*gio.MaxIOCTX)
+		n := min(len(b.blocks)-from, iocbs*k.num)
 		parts := []part{b.part(from, from+(n+1)/2)}
 		if n > 1 {
 			parts = append(parts, b.part(from+(n+1)/2, from+n))

@@ -23,13 +23,14 @@ type rig struct {
 	queue  *gio.Queue
 	device *device
 	data   []byte
+	num    int    // IOCTXs of an IOCB, at most
 	raised uint32 // value of the event's word
 }
 
-// openRig opens the file past the page cache, serves it with IOCBs of num IOCTXs, and starts the
-// device.
-func openRig(o Options, name string, flags, num int) (_ *rig, err error) {
-	r := &rig{}
+// openRig opens the file past the page cache, serves it with depth IOCBs of num IOCTXs, and starts
+// the device.
+func openRig(o Options, name string, flags, depth, num int) (_ *rig, err error) {
+	r := &rig{num: num}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
@@ -40,7 +41,7 @@ func openRig(o Options, name string, flags, num int) (_ *rig, err error) {
 	}
 	// An SM of this device is one IOCB's part of the depth.
 	facts := gio.Facts{UnitSMs: 1, WarpsPerSM: o.Depth / iocbs, ThreadsPerWarp: 2}
-	r.server, err = gio.Serve(gio.Options{Depth: iocbs, NumIOCTX: num, Device: facts, Files: []*os.File{r.file}, DataBytes: o.Bytes, Engine: o.Engine, Workers: o.Depth})
+	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: num, Device: facts, Files: []*os.File{r.file}, DataBytes: o.Bytes, Engine: o.Engine, Workers: o.Depth})
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
