@@ -157,7 +157,8 @@ func TestMachine(t *testing.T) {
 		return []nvml.GPU{{Name: "H200", UUID: "GPU-1", MIG: true, Parts: make([]nvml.Part, 2), Health: nvml.Health{Pending: true}}}, [][]nvml.Distance{{nvml.SameBoard}}, nil
 	}}
 	r := p.probe()
-	if !r.Machine.Found || r.Machine.Problem != "" || len(r.Machine.GPUs) != 1 || len(r.Machine.Distances) != 1 {
+	if !r.Machine.Found || r.Machine.Problem != "" || len(r.Machine.GPUs) != 1 || len(r.Machine.Distances) != 1 ||
+		len(r.Machine.Problems) != 1 || r.Machine.Problems[0].UUID != "GPU-1" || !strings.Contains(r.Machine.Problems[0].Problem, "next reset") {
 		t.Errorf("%+v", r.Machine)
 	}
 	var out bytes.Buffer
