@@ -57,7 +57,7 @@ package: ## build/package: DEB, RPM and tarball; ARCH="amd64 arm64" for both. nf
 
 test-gpu: ## what calls the CUDA driver, on a stand-in and on the GPU of this machine; without one those tests skip and name it
 	CGO_ENABLED=1 go run ./cmd/cascade-gpu probe
-	go test -count=1 -v ./gpu/cuda ./gpu/hbm ./cmd/cascade-gpu
+	go test -count=1 -v ./gpu/cuda ./gpu/hbm ./cmd/cascade-gpu/...
 	CGO_ENABLED=1 go test -count=1 -v ./gpu/nvml
 
 gpu-kit: ## bin/gpu-kit, a folder to take to a machine with a GPU; docs/gpu.md says what its run checks

@@ -6,7 +6,7 @@
 //	device memory  the memory of a GPU, HBM: tier 1 of CASCADE §III-B
 //	critical path  what an engine waits for before it can go on
 //
-// A rank runs the same with or without a GPU, and has none yet. The folder has
+// A rank runs the same with or without a GPU, and uses none yet. The folder has
 //
 //	cuda/    the driver, found at run time; absent on most machines
 //	failure/ the words for a failed call of those libraries
@@ -17,7 +17,9 @@
 //	store/   blocks on local NVMe, by objects of a layer each
 //	nvme/    a memory tier on local disks, over store
 //
-// of which the program cascade-gpu uses cuda and nvml, and no rank any yet.
+// of which a rank uses nvme, and with it store, where that is configured. The program
+// cascade-gpu uses cuda and nvml to look at GPUs, hbm and gio to measure, and makes
+// profiles for slack.
 //
 // The seam is tiers.Memory, which hbm and nvme have; in a rank tiers/host
 // stands in for device memory. This package does not decide what stays or moves, and

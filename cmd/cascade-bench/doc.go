@@ -7,5 +7,6 @@
 // 1 failure, 2 wrong usage.
 //
 // This is flags, output and exit codes. The program needs no running rank and
-// reads no configuration. Its words are those of cmd/cascade-bench/kit.
+// reads no configuration. One verb, hbm, is another program, cascade-gpu: this one
+// is static, and must not load the CUDA driver. Its words are those of cmd/cascade-bench/kit.
 package main

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"cascadekv/cmd/cascade-bench/giobench"
+	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/units"
 )
@@ -13,8 +14,9 @@ import (
 func (a *app) gioCommand() *cobra.Command {
 	o := giobench.Options{Rounds: 9, Depth: 1024}
 	turn := 512 * units.MiB
-	c := verb("gio", "Compare reads that a device triggers by memory alone with fio and with pread, alternating",
+	c := verb("gio", "Compare I/O that a device triggers by memory alone: with fio and pread, in both directions, by size of commands",
 		"Compare reads of 128 KiB that a device triggers by memory alone with fio (io_uring, the same depth) and with a pool of threads of pread.\n"+
+			"Then compare reads and writes in flight together with reads first and writes after them, and commands of 128 KiB with such of 4 KiB.\n"+
 			"The device is a process whose thread may make no system call, in the place of a GPU; all bytes are compared.\n"+
 			"What it writes below --dir, twice --size, is removed again. docs/gio.md says what the figures mean.",
 		func(cmd *cobra.Command) error {
@@ -59,5 +61,28 @@ func (a *app) printGio(res *giobench.Result) error {
 	if res.Fallback != "" {
 		ratios = append(ratios, []string{"no io_uring: " + res.Fallback})
 	}
-	return a.print(res, rows, append(ratios, []string{fmt.Sprintf("device: %s; it spins, %.3g s/GB", res.Trigger, res.Gio.DeviceCPU)}))
+	ratios = append(ratios, []string{fmt.Sprintf("device: %s; it spins, %.3g s/GB", res.Trigger, res.Gio.DeviceCPU)})
+	return a.print(res, rows, ratios, mixedRows(&res.Mixed), commandRows(&res.Commands))
+}
+
+// mixedRows is the table in the form of Tutti Fig. 6.
+func mixedRows(m *giobench.Mixed) [][]string {
+	line := func(name string, reads, writes, both kit.Figure) []string {
+		return row(name, reads.MBps, writes.MBps, both.MBps, both.MinMBps, both.MaxMBps)
+	}
+	return [][]string{{"READS AND WRITES", "READS MB/s", "WRITES MB/s", "BOTH MB/s", "LEAST", "MOST"},
+		line("reads, then writes", m.Reads.Apart, m.Writes.Apart, m.Apart),
+		line("together", m.Reads.Together, m.Writes.Together, m.Together), row("apart / together", "", "", m.Ratio)}
+}
+
+// commandRows is the table in the form of Tutti Fig. 10.
+func commandRows(c *giobench.Commands) [][]string {
+	rows := [][]string{{"COMMANDS", "128 KiB MB/s", "4 KiB MB/s", "RATIO", "SYSTEM CPU s/GB", "4 KiB"}}
+	for _, d := range []struct {
+		name string
+		giobench.Sizes
+	}{{"read", c.Read}, {"write", c.Write}} {
+		rows = append(rows, row(d.name, d.Large.MBps, d.Small.MBps, d.Ratio, d.Large.SystemCPU, d.Small.SystemCPU))
+	}
+	return rows
 }

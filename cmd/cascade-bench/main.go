@@ -18,6 +18,7 @@ import (
 type app struct {
 	out, err io.Writer
 	json     bool
+	exec     func(path string, args, env []string) error // replaces this program, in place of syscall.Exec; for tests
 }
 
 func main() {
@@ -40,7 +41,7 @@ func (a *app) root() *cobra.Command {
 	}
 	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
 	c.SetHelpCommand(&cobra.Command{Hidden: true})
-	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.networkCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand(), a.slackCommand(), a.scatterCommand(), a.gioCommand(), a.gioDeviceCommand())
+	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.networkCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand(), a.slackCommand(), a.scatterCommand(), a.gioCommand(), a.gioDeviceCommand(), a.hbmCommand())
 	return c
 }
 

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,6 +55,30 @@ func TestUsage(t *testing.T) {
 	for _, args := range [][]string{{}, {"--help"}} {
 		if got := benchCommand(args...); got.status != cli.OK || !strings.Contains(got.out, "cascade bench [command]") {
 			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
+
+// TestBenchHBM: that verb is cascade-gpu's, which gets all arguments.
+func TestBenchHBM(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "cascade-gpu")
+	t.Setenv("PATH", dir)
+	var ran []string
+	run := func(args ...string) (int, string) {
+		var out bytes.Buffer
+		a := &app{out: &out, err: &out, exec: func(_ string, args, _ []string) error { ran = args; return nil }}
+		return a.run(context.Background(), args), out.String()
+	}
+	if status, out := run("hbm"); status != cli.Failure || !strings.Contains(out, "hbm: cascade-gpu is neither beside this program nor in PATH") {
+		t.Errorf("without the program: status %d, %s", status, out)
+	}
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for line, want := range map[string][]string{"--json hbm --size 1m": {path, "hbm", "--json", "--size", "1m"}, "hbm --help": {path, "hbm", "--help"}} {
+		if status, out := run(strings.Fields(line)...); status != cli.OK || out != "" || !slices.Equal(ran, want) {
+			t.Errorf("%s: status %d, %q, ran %q", line, status, out, ran)
 		}
 	}
 }

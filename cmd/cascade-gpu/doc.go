@@ -1,10 +1,13 @@
 // Cascade-gpu is what has the CUDA driver in it, in a program of its own: it loads
 // libcuda at run time, and so needs the machine's C library, which cascaded and
-// cascade do not. Its verb probe reports the GPUs of the machine, and which ways of
-// having one start I/O work on it.
+// cascade do not. cascade gpu runs it with the same arguments. Its verb probe
+// reports the GPUs of the machine, and which ways of having one start I/O work on it;
+// hbm measures copies, for cascade bench hbm too; profile makes the profile of a
+// deployment for the slack scheduler.
 //
 // Results go to standard output, as tables or, with --json, as JSON alone. Exit
-// status: 0 success, no driver and no GPU included; 1 failure; 2 wrong usage.
+// status: 0 success, which for probe includes no driver and no GPU; 1 failure, which for
+// hbm includes them; 2 wrong usage.
 //
 // Glossary
 //

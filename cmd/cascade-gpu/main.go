@@ -28,10 +28,26 @@ func main() {
 
 // run executes one command line and returns its exit status.
 func (a *app) run(ctx context.Context, args []string) int {
-	root := cli.Root("cascade-gpu", "The part of CASCADE that calls the CUDA driver", &a.json)
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(a.probeCommand())
-	return cli.Run(ctx, root, args, a.out, a.err)
+	return cli.Run(ctx, a.root(), args, a.out, a.err)
+}
+
+func (a *app) root() *cobra.Command {
+	c := cli.Root("cascade-gpu", "Look at the GPUs of this machine, and measure them", &a.json)
+	c.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "cascade gpu"}
+	flags := c.PersistentFlags()
+	for _, name := range []string{"config", "socket", "timeout"} { // flags of cascade, which mean nothing here
+		flags.String(name, "", "")
+		_ = flags.MarkHidden(name) // fails for unknown flags only
+	}
+	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
+	c.SetHelpCommand(&cobra.Command{Hidden: true})
+	c.AddCommand(a.probeCommand(), a.hbmCommand(), a.profileCommand(), deviceCommand())
+	return c
+}
+
+// libraryFlag is the flag of all verbs that names the driver.
+func libraryFlag(c *cobra.Command, path *string) {
+	c.Flags().StringVar(path, "library", "", "path of libcuda, where the loader does not find the one wanted")
 }
 
 func (a *app) probeCommand() *cobra.Command {
@@ -49,7 +65,7 @@ for a second, and gives it back.`,
 			r := p.probe()
 			return cli.Show(a.out, a.json, r, func() error { return a.print(r) })
 		}}
-	c.Flags().StringVar(&p.library, "library", "", "path of libcuda, where the loader does not find the one wanted")
+	libraryFlag(c, &p.library)
 	cli.DurationVar(c.Flags(), &p.patience, "patience", 5*time.Second, "how long an operation of a GPU may take before its trigger counts as broken")
 	return c
 }

@@ -38,6 +38,14 @@ type machine struct {
 	Problem   string            `json:"problem,omitempty"`
 	GPUs      []nvml.GPU        `json:"gpus"`
 	Distances [][]nvml.Distance `json:"distances"` // between two GPUs, by their indices
+	Problems  []unhealthy       `json:"problems"`
+}
+
+// unhealthy is a GPU that an operator should do something about.
+type unhealthy struct {
+	Index   int    `json:"index"`
+	UUID    string `json:"uuid"`
+	Problem string `json:"problem"`
 }
 
 // driver is the library. Problem says why there is none, or none that works.
@@ -100,7 +108,12 @@ func managed() (gpus []nvml.GPU, distances [][]nvml.Distance, err error) {
 
 func (p prober) machine() machine {
 	gpus, distances, err := p.manage()
-	m := machine{Found: !errors.Is(err, nvml.ErrNoLibrary), GPUs: append([]nvml.GPU{}, gpus...), Distances: append([][]nvml.Distance{}, distances...)}
+	m := machine{Found: !errors.Is(err, nvml.ErrNoLibrary), GPUs: append([]nvml.GPU{}, gpus...), Distances: append([][]nvml.Distance{}, distances...), Problems: []unhealthy{}}
+	for _, g := range gpus {
+		if problem := g.Health.Problem(); problem != "" {
+			m.Problems = append(m.Problems, unhealthy{g.Index, g.UUID, problem})
+		}
+	}
 	if err != nil {
 		m.Problem = err.Error()
 	}
@@ -122,7 +135,7 @@ func (p prober) probe() report {
 		r.Driver.Problem = err.Error()
 		return r
 	}
-	r.Driver.CUDA = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+	r.Driver.CUDA = cudaVersion(version)
 	for i := range n {
 		r.GPUs = append(r.GPUs, p.gpu(d, i))
 	}

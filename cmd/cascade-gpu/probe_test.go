@@ -5,18 +5,26 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"cascadekv/cmd/cascade-bench/giobench"
 	"cascadekv/gpu/cuda"
 	"cascadekv/gpu/nvml"
 	"cascadekv/internal/testing/fakecuda"
 )
 
-func TestMain(m *testing.M) { os.Exit(fakecuda.Main(m)) }
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == giobench.DeviceVerb {
+		fmt.Fprintln(os.Stderr, giobench.Device())
+		os.Exit(1)
+	}
+	os.Exit(fakecuda.Main(m))
+}
 
 // probed runs the verb, which must succeed.
 func probed(t *testing.T, args ...string) (r report, table string) {
@@ -149,7 +157,8 @@ func TestMachine(t *testing.T) {
 		return []nvml.GPU{{Name: "H200", UUID: "GPU-1", MIG: true, Parts: make([]nvml.Part, 2), Health: nvml.Health{Pending: true}}}, [][]nvml.Distance{{nvml.SameBoard}}, nil
 	}}
 	r := p.probe()
-	if !r.Machine.Found || r.Machine.Problem != "" || len(r.Machine.GPUs) != 1 || len(r.Machine.Distances) != 1 {
+	if !r.Machine.Found || r.Machine.Problem != "" || len(r.Machine.GPUs) != 1 || len(r.Machine.Distances) != 1 ||
+		len(r.Machine.Problems) != 1 || r.Machine.Problems[0].UUID != "GPU-1" || !strings.Contains(r.Machine.Problems[0].Problem, "next reset") {
 		t.Errorf("%+v", r.Machine)
 	}
 	var out bytes.Buffer

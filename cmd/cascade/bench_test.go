@@ -26,19 +26,25 @@ func fakeBench(t *testing.T, name, script string) (path string) {
 	return path
 }
 
-// TestBenchPassesOn: cascade-bench gets all arguments, flags included, and the
+// TestBenchPassesOn: cascade-bench and cascade-gpu get all arguments, flags included, and the
 // environment.
 func TestBenchPassesOn(t *testing.T) {
-	path := fakeBench(t, benchProgram, "")
+	bench := fakeBench(t, benchProgram, "")
+	gpu := filepath.Join(filepath.Dir(bench), gpuProgram)
+	if err := os.Link(bench, gpu); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct{ args, want []string }{
-		"a verb":             {[]string{"bench", "put", "--size", "1m", "--json"}, []string{"put", "--size", "1m", "--json"}},
-		"flags before":       {[]string{"--json", "bench", "put"}, []string{"--json", "put"}},
-		"help of bench":      {[]string{"bench", "--help"}, []string{"--help"}},
-		"help, another way":  {[]string{"help", "bench"}, []string{"--help"}},
-		"of a verb of it":    {[]string{"help", "bench", "put"}, []string{"put", "--help"}},
-		"help of a verb":     {[]string{"bench", "put", "-h"}, []string{"put", "-h"}},
-		"nothing":            {[]string{"bench"}, nil},
-		"what it must judge": {[]string{"bench", "fly", "--high"}, []string{"fly", "--high"}},
+		"a verb":                 {[]string{"bench", "put", "--size", "1m", "--json"}, []string{"put", "--size", "1m", "--json"}},
+		"flags before":           {[]string{"--json", "bench", "put"}, []string{"--json", "put"}},
+		"help of bench":          {[]string{"bench", "--help"}, []string{"--help"}},
+		"help, another way":      {[]string{"help", "bench"}, []string{"--help"}},
+		"of a verb of it":        {[]string{"help", "bench", "put"}, []string{"put", "--help"}},
+		"help of a verb":         {[]string{"bench", "put", "-h"}, []string{"put", "-h"}},
+		"nothing":                {[]string{"bench"}, nil},
+		"cascade-gpu":            {[]string{"gpu", "hbm", "--json"}, []string{"hbm", "--json"}},
+		"help of a verb of that": {[]string{"help", "gpu", "probe"}, []string{"probe", "--help"}},
+		"what it must judge":     {[]string{"bench", "fly", "--high"}, []string{"fly", "--high"}},
 	} {
 		var ran string
 		var got, env []string
@@ -47,6 +53,10 @@ func TestBenchPassesOn(t *testing.T) {
 			ran, got, env = path, args, environment
 			return nil
 		}}
+		path := bench
+		if slices.Contains(c.args, "gpu") {
+			path = gpu
+		}
 		status := a.run(context.Background(), c.args)
 		if status != cli.OK || ran != path || !slices.Equal(got, append([]string{path}, c.want...)) || !slices.Equal(env, []string{"A=b"}) || out.Len() > 0 {
 			t.Errorf("%s: status %d, ran %s with %q and %q, wrote %q", name, status, ran, got, env, out.String())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,13 +27,15 @@ func (a *app) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check whether this node can run a rank as configured, and how the running one does",
 		Long: "Check whether this node can run a rank as configured, and how the running one does.\n" +
+			"Where cascade-gpu is beside this program and finds a driver, the GPUs are among the checks: which trigger of I/O works is\n" +
+			"tried on each, for a second and with half a GiB of its memory.\n" +
 			"Exit status 1 when a check fails; warnings do not count.",
 		Args: cli.Arity(0, 0),
-		RunE: func(*cobra.Command, []string) error { return a.doctor() },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context()) },
 	}
 }
 
-func (a *app) doctor() error {
+func (a *app) doctor(ctx context.Context) error {
 	loaded, err := a.config()
 	if err != nil {
 		return err
@@ -51,6 +54,7 @@ func (a *app) doctor() error {
 		}
 	}
 	checks = append(checks, preflight.Here(a.env).All(&judged.Config)...)
+	checks = append(checks, a.checkGPUs(ctx)...)
 	if one := checkStripes(judged); one.Name != "" {
 		checks = append(checks, one)
 	}

@@ -29,7 +29,7 @@ func main() {
 // run executes one command line and returns its exit status.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := a.root()
-	root.SetArgs(helpOfBench(args))
+	root.SetArgs(helpOfOther(args))
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -69,7 +69,7 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.socket, "socket", "", "unix socket of the rank, or its host:port (default: from the configuration)")
 	cli.DurationVar(flags, &a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.simCommand())
+		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.gpuCommand(), a.simCommand())
 	root.AddCommand(a.campaignTool().Commands()...)
 	root.AddCommand(a.engineConfigCommand(), a.upgradeCommand())
 	root.AddCommand(a.arenaTool().Command(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.drainTool().Command(), a.launchTool().Command())

@@ -24,13 +24,13 @@ func TestDocumentedTargetsExist(t *testing.T) {
 	}
 }
 
-// TestDocumentedVerbsAndFlagsExist leaves what follows cascade bench to
-// cmd/cascade-bench.
+// TestDocumentedVerbsAndFlagsExist leaves what follows cascade bench and cascade gpu to
+// cmd/cascade-bench and cmd/cascade-gpu.
 func TestDocumentedVerbsAndFlagsExist(t *testing.T) {
 	root := (&app{}).root()
 	root.InitDefaultCompletionCmd()
 	for _, words := range testdocs.Commands(t, "../..", "cascade", 40) {
-		if words[0] == "bench" {
+		if words[0] == "bench" || words[0] == "gpu" {
 			words = words[:1]
 		}
 		testdocs.Check(t, root, words)

@@ -4,7 +4,7 @@ import "slices"
 
 // dynamic are the packages that load a C library at run time. A program with one of
 // them needs the machine's loader and C library.
-var dynamic = []string{"gpu/cuda", "gpu/hbm", "gpu/nvml", "internal/testing/fakecuda", "cmd/cascade-gpu"}
+var dynamic = []string{"gpu/cuda", "gpu/hbm", "gpu/nvml", "internal/testing/fakecuda", "cmd/cascade-gpu", "cmd/cascade-gpu/hbmbench"}
 
 // loaders are the modules that do that.
 var loaders = []string{"github.com/ebitengine/purego", "github.com/NVIDIA/go-nvml"}

@@ -11,6 +11,7 @@ import (
 // other, folders on one line do not. "internal" stands for the parts, each of
 // which is a folder to itself.
 var layers = [][]string{
+	{"cmd/cascade-gpu"},
 	{"cmd", "cmd/cascade-bench", "internal/testing"}, // what runs ranks links no instruments and no test rigs
 	{"cmd/manual"},
 	{"internal/rank"},

@@ -17,6 +17,18 @@ import (
 // DeviceVerb is the hidden command whose process calls Device.
 const DeviceVerb = "gio-device"
 
+// cpuTrigger says what stands in for a GPU.
+const cpuTrigger = "a thread of another process that may make no system call (seccomp)"
+
+// ownDevice is this program as the device.
+func ownDevice() ([]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("bench: %w", err)
+	}
+	return []string{self, DeviceVerb}, nil
+}
+
 // Device is the device of the region of descriptor 3, on a thread that may make
 // no system call. It ends the process when the host stops it.
 func Device() error {
@@ -97,9 +109,7 @@ func writeFile(name string, n int64) error {
 	}
 	p := make([]byte, BlockBytes)
 	for off := int64(0); off < n && err == nil; off += BlockBytes {
-		for i := 0; i < len(p); i += 8 {
-			binary.LittleEndian.PutUint64(p[i:], word(uint64(off)+uint64(i)))
-		}
+		fill(p, uint64(off))
 		_, err = f.Write(p)
 	}
 	if err == nil {

@@ -43,7 +43,7 @@ type Result struct {
 	RatioFio      *float64    `json:"ratio_fio"`          // gio over fio; null without fio
 	UserCPURatio  float64     `json:"user_cpu_ratio"`     // user-space CPU per byte, gio over the pool
 	WithDeviceCPU float64     `json:"with_device_cpu"`    // the same with the CPU that plays the device, which spins
-	Errors        int         `json:"errors"`             // reads that failed, and blocks of other bytes, of gio and the pool
+	Errors        int         `json:"errors"`             // I/Os that failed, and blocks of other bytes, of gio and the pool
 	RatioPool     float64     `json:"ratio_pool"`         // gio over the pool, in bytes a second
 	Why           string      `json:"why,omitempty"`      // why there is no fio
 	Engine        string      `json:"engine"`             //
@@ -57,6 +57,8 @@ type Result struct {
 	Fio           Side        `json:"fio"`                //
 	Pool          Side        `json:"pread_pool"`         //
 	Ratios        []float64   `json:"ratios_fio"`         // by round
+	Mixed         Mixed       `json:"mixed"`              //
+	Commands      Commands    `json:"commands"`           //
 	Machine       kit.Machine `json:"machine"`            //
 }
 
@@ -77,11 +79,10 @@ func (o Options) withDefaults() (Options, error) {
 		o.Log = io.Discard
 	}
 	if len(o.Device) == 0 {
-		self, err := os.Executable()
-		if err != nil {
-			return o, fmt.Errorf("bench: %w", err)
+		var err error
+		if o.Device, err = ownDevice(); err != nil {
+			return o, err
 		}
-		o.Device = []string{self, DeviceVerb}
 	}
 	blocks := o.Bytes / BlockBytes
 	if o.Dir == "" || o.Rounds < 1 || o.Depth < iocbs || o.Depth > iocbs*gio.MaxIOCTX || o.Depth%iocbs != 0 || o.Bytes != blocks*BlockBytes || blocks&(blocks-1) != 0 ||
@@ -94,14 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 
 // bench is one measurement, used by one goroutine.
 type bench struct {
+	*rig
 	o      Options
-	file   *os.File
-	server *gio.Server
-	queue  *gio.Queue
-	device *device
-	raised uint32
-
-	data   []byte
 	blocks []int64 // of the file, in the order of the next turn
 	errors int
 	cpu    [2]usage // gio's and the pool's
@@ -122,12 +117,33 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: the directory to measure in: %w", err)
 	}
-	b := &bench{o: o}
-	defer func() { err = errors.Join(err, b.close(), os.RemoveAll(home)) }()
-	res = &Result{Machine: kit.ReadMachine(), Trigger: "a thread of another process that may make no system call (seccomp)", Depth: o.Depth,
+	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
+	name := filepath.Join(home, "data")
+	if err := writeFile(name, 2*o.Bytes); err != nil {
+		return nil, err
+	}
+	if err := kit.DropCache(home); err != nil {
+		return nil, err
+	}
+	res = &Result{Machine: kit.ReadMachine(), Trigger: cpuTrigger, Depth: o.Depth,
 		BlockBytes: BlockBytes, TurnBytes: o.Bytes, Rounds: o.Rounds}
-	if err := b.open(filepath.Join(home, "data")); err != nil {
+	kinds := min(o.Rounds, kindRounds)
+	progress := kit.Progress(o.Rounds+kinds, o.Progress)
+	if err := runReads(ctx, o, name, res, progress); err != nil {
 		return res, err
+	}
+	return res, runKinds(ctx, o, name, kinds, res, progress)
+}
+
+// runReads compares gio with the others.
+func runReads(ctx context.Context, o Options, name string, res *Result, progress func()) (err error) {
+	b := &bench{o: o}
+	if b.rig, err = openRig(o, name, os.O_RDONLY, iocbs, int(o.Bytes/BlockBytes/iocbs)); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	for i := range 2 * o.Bytes / BlockBytes {
+		b.blocks = append(b.blocks, i)
 	}
 	res.Engine = b.server.Engine()
 	if why := b.server.Fallback(); why != nil {
@@ -136,15 +152,15 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	if _, err := b.fio(ctx, BlockBytes); err != nil {
 		res.Why = err.Error()
 	}
-	return res, b.measure(ctx, res)
+	return b.measure(ctx, res, progress)
 }
 
-func (b *bench) measure(ctx context.Context, res *Result) error {
+func (b *bench) measure(ctx context.Context, res *Result, progress func()) error {
 	ways := []func(context.Context) (float64, error){b.gio, b.pool, func(ctx context.Context) (float64, error) { return b.fio(ctx, b.o.Bytes) }}
 	if res.Why != "" {
 		ways = ways[:2]
 	}
-	progress, rounds := kit.Progress(b.o.Rounds, b.o.Progress), 0
+	rounds := 0
 	rates, err := kit.Turns(b.o.Rounds+1, len(ways), func(_, way int) (float64, error) { return ways[way](ctx) }, func() {
 		if rounds++; rounds > 1 {
 			progress()
@@ -176,59 +192,11 @@ func (b *bench) measure(ctx context.Context, res *Result) error {
 // gigabytes is what a way has read in all rounds.
 func (b *bench) gigabytes() float64 { return float64(b.o.Bytes) * float64(b.o.Rounds) / kit.Giga }
 
-func (b *bench) side(rates []float64, way int) Side {
-	return Side{Figure: kit.FigureOf(rates), UserCPU: kit.Round(b.cpu[way].user.Seconds() / b.gigabytes()), SystemCPU: kit.Round(b.cpu[way].system.Seconds() / b.gigabytes())}
-}
+func (b *bench) side(rates []float64, way int) Side { return sideOf(rates, b.cpu[way], b.gigabytes()) }
 
-// open writes the file, serves it, and starts the device.
-func (b *bench) open(name string) (err error) {
-	if err := writeFile(name, 2*b.o.Bytes); err != nil {
-		return err
-	}
-	if err := kit.DropCache(filepath.Dir(name)); err != nil {
-		return err
-	}
-	if b.file, err = os.OpenFile(name, os.O_RDONLY|unix.O_DIRECT, 0); err != nil {
-		return fmt.Errorf("bench: a file past the page cache: %w", err)
-	}
-	for i := range 2 * b.o.Bytes / BlockBytes {
-		b.blocks = append(b.blocks, i)
-	}
-	// An SM of this device is one IOCB's part of the depth.
-	facts := gio.Facts{UnitSMs: 1, WarpsPerSM: b.o.Depth / iocbs, ThreadsPerWarp: 2}
-	b.server, err = gio.Serve(gio.Options{Depth: iocbs, NumIOCTX: int(b.o.Bytes / BlockBytes / iocbs), Device: facts, Files: []*os.File{b.file},
-		DataBytes: b.o.Bytes, Engine: b.o.Engine, Workers: b.o.Depth})
-	if err != nil {
-		return fmt.Errorf("bench: %w", err)
-	}
-	b.data = b.server.Data()
-	clear(b.data) // it has its pages, for both sides
-	b.queue = b.server.Queue()
-	b.device, err = startDevice(b.server, b.o)
-	return err
+func sideOf(rates []float64, u usage, gigabytes float64) Side {
+	return Side{Figure: kit.FigureOf(rates), UserCPU: kit.Round(u.user.Seconds() / gigabytes), SystemCPU: kit.Round(u.system.Seconds() / gigabytes)}
 }
-
-func (b *bench) close() error {
-	var all []error
-	if b.device != nil {
-		all = append(all, b.device.stop(b.queue))
-	}
-	if b.queue != nil {
-		all = append(all, b.queue.Close())
-	}
-	if b.server != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		all = append(all, b.server.Close(ctx))
-	}
-	if b.file != nil {
-		all = append(all, b.file.Close())
-	}
-	return errors.Join(all...)
-}
-
-// patience bounds the waits for what always ends soon.
-const patience = time.Minute
 
 // gio has the device read a turn. The time runs from the event to the last
 // completion; the CPU time has the preparation too.
@@ -242,7 +210,7 @@ func (b *bench) gio(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	var took time.Duration
-	err = b.spend(0, func() (err error) {
+	err = b.cpu[0].spend(func() (err error) {
 		took, err = b.readTurn(ctx)
 		return err
 	})
@@ -259,38 +227,20 @@ func (b *bench) gio(ctx context.Context) (float64, error) {
 }
 
 func (b *bench) readTurn(ctx context.Context) (time.Duration, error) {
-	b.raised++
-	all, err := b.queue.GetIOCB(iocbs, &gio.Event{Word: 1, Value: b.raised})
+	n := len(b.blocks) / 2 / iocbs
+	half := func(k int) part {
+		return part{gio.Read, n, func(i int) gio.IOCTX { return transfer(k*n+i, b.blocks[k*n+i], BlockBytes) }}
+	}
+	ids, began, err := b.start(half(0), half(1))
 	if err != nil {
-		return 0, fmt.Errorf("bench: %w", err)
-	}
-	ids := make([]uint32, iocbs)
-	for k, c := range all {
-		n := len(c.Ctx)
-		for i := range n {
-			at := k*n + i
-			c.Ctx[i] = gio.IOCTX{Address: uint64(at) * BlockBytes, Length: BlockBytes, Offset: uint64(b.blocks[at]) * BlockBytes, Bytes: BlockBytes}
-		}
-		c.Set(gio.Read, n)
-		ids[k] = c.ID
-	}
-	if err := b.queue.IssueIO(ids, 1); err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	time.Sleep(5 * time.Millisecond) // the doorman wakes the kernel's thread
-	began := time.Now()
-	b.queue.Word(1).Store(b.raised)
-	for _, id := range ids {
-		var failed *gio.IOError
-		if err := b.queue.WaitCQE(ctx, id); errors.As(err, &failed) {
-			b.errors += failed.Failed
-		} else if err != nil {
-			return 0, fmt.Errorf("bench: %w", err)
-		}
-	}
+	failed, err := b.wait(ctx, ids...)
 	took := time.Since(began)
+	b.errors += failed
+	if err != nil {
+		return 0, err
+	}
 	return took, b.queue.Release(ids...)
 }
 
@@ -299,7 +249,7 @@ func (b *bench) pool(context.Context) (float64, error) {
 	b.shuffle()
 	n := int(b.o.Bytes / BlockBytes)
 	var took time.Duration
-	err := b.spend(1, func() (err error) {
+	err := b.cpu[1].spend(func() (err error) {
 		took, err = kit.Parallel(b.o.Depth, n, func(_, i int) error {
 			got, err := unix.Pread(int(b.file.Fd()), b.data[i*BlockBytes:][:BlockBytes], b.blocks[i]*BlockBytes)
 			if err == nil && got != BlockBytes {
@@ -337,8 +287,8 @@ func (b *bench) verify() {
 	}
 }
 
-// spend counts the CPU time of this process while f runs as a way's.
-func (b *bench) spend(way int, f func() error) error {
+// spend adds the CPU time that this process takes while f runs.
+func (u *usage) spend(f func() error) error {
 	before, err := readUsage()
 	if err != nil {
 		return err
@@ -347,8 +297,8 @@ func (b *bench) spend(way int, f func() error) error {
 		return err
 	}
 	after, err := readUsage()
-	b.cpu[way].user += after.user - before.user
-	b.cpu[way].system += after.system - before.system
+	u.user += after.user - before.user
+	u.system += after.system - before.system
 	return err
 }
 

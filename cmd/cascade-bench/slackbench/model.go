@@ -57,8 +57,10 @@ func (m *Model) decode(tokens int) float64 {
 	return float64(m.Layers) * (m.Overhead/2 + (2*m.Params+float64(tokens)*float64(m.KVBytes))/m.Memory)
 }
 
-func (m *Model) transferBytes() int64 { return int64(m.BlockTokens) * m.KVBytes / 2 }
-func (m *Model) iocbBytes() int64     { return int64(m.Transfers) * m.transferBytes() }
+// TransferBytes is what one transfer moves: the keys, or the values, of a block in a layer.
+func (m *Model) TransferBytes() int64 { return int64(m.BlockTokens) * m.KVBytes / 2 }
+
+func (m *Model) iocbBytes() int64 { return int64(m.Transfers) * m.TransferBytes() }
 
 // launch is how long n IOCBs take with nothing else in flight.
 func (m *Model) launch(k slack.Kind, n int) float64 {
@@ -73,8 +75,17 @@ func (m *Model) launch(k slack.Kind, n int) float64 {
 // has it for an H100.
 func (m *Model) launchSMs(n int) int { return 2 * ((n*m.Transfers + 2047) / 2048) }
 
-// check returns what is wrong with a model.
-func (m *Model) check() error {
+// Check returns what is wrong with a model.
+func (m *Model) Check() error {
+	for name, n := range map[string]int64{"layers": int64(m.Layers), "bytes of a token's keys and values": m.KVBytes, "tokens of a block": int64(m.BlockTokens),
+		"SMs": int64(m.SMs), "tokens of a tile": int64(m.Tile), "transfers of an IOCB": int64(m.Transfers)} {
+		if n < 1 {
+			return fmt.Errorf("%d %s, at least one wanted", n, name)
+		}
+	}
+	if m.MaxTokens < 32*m.BlockTokens {
+		return fmt.Errorf("prompts of %d tokens, at least a step of %d wanted", m.MaxTokens, 32*m.BlockTokens)
+	}
 	for name, v := range map[string]float64{"compute": m.Flops, "memory": m.Memory, "reads": m.ReadRate, "writes": m.WriteRate} {
 		if !(v > 0) || math.IsInf(v, 0) {
 			return fmt.Errorf("a rate of %s of %v, it must be above 0", name, v)
@@ -86,8 +97,9 @@ func (m *Model) check() error {
 	return nil
 }
 
-// profile is what a measurement of the model without noise would find.
-func (m *Model) profile() *slack.Profile {
+// Profile returns what a measurement of the model without noise would find, for launches of 1, 2, 4
+// to 64 IOCBs. The model must be one that Check has nothing to say about.
+func (m *Model) Profile() *slack.Profile {
 	p := &slack.Profile{
 		Key: slack.Key{
 			Model: "Llama3-8B, simulated", GPU: "H100, simulated",

@@ -89,10 +89,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, fmt.Errorf("a prompt of %d tokens, %d requests of %d tokens, %d hit rates, noise %v: the first two and the fourth must be above 0, noise at most 0.5",
 			o.Prompt, o.Requests, o.Output, len(o.Hits), o.Noise)
 	}
-	if err := o.Model.check(); err != nil {
+	if err := o.Model.Check(); err != nil {
 		return nil, err
 	}
-	p := o.Model.profile()
+	p := o.Model.Profile()
 	s, err := slack.New(p)
 	if err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (o *Options) simulate(r slack.Request, by order) (f Figures, err error) {
 func (o *Options) crossover() (c Crossover, ioBound float64, err error) {
 	quiet := *o
 	quiet.Noise, quiet.Requests, quiet.Output = 0, 1, 0
-	s, err := slack.New(o.Model.profile())
+	s, err := slack.New(o.Model.Profile())
 	if err != nil {
 		return c, 0, err
 	}

@@ -60,7 +60,7 @@ func Command(t *testing.T, root *cobra.Command, name string, page []byte) {
 		}
 	}
 	check(root)
-	if seen < 20 {
+	if seen < 5 {
 		t.Errorf("%d flags were looked for in %s", seen, name)
 	}
 }
