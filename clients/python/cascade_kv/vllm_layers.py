@@ -22,18 +22,28 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorPromMetrics
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.metrics import OffloadingConnectorStats
 from vllm.v1.kv_cache_interface import FullAttentionSpec, MLAAttentionSpec, SlidingWindowSpec
 
 from . import Client, RegionRefused
 from .layer_plan import Plan
-from .layers import Copied, Group, Mover, Step
+from .layers import Copied, Counts, Group, Mover, Step
 from .layout import Layout
 from .vllm import JOB_TIMEOUT, LOOKUP_TIMEOUT, _Complaints, _contained, _hints, _layout, _namespace, logger
 from .worth import SETTING
 
 STAGING_BYTES = 256 << 20
 _SETTINGS = ("password_file", "server_uids")
+# Names and meanings of what vLLM is told, by their names in Counts. An object is one layer of one block of one worker.
+_METRICS = {
+    "loaded": ("vllm:cascade_layers_loaded", "Layers of blocks that came from the rank."),
+    "lost": ("vllm:cascade_layers_lost", "Layers of blocks that were found and could not be loaded, or were loaded with one that could not."),
+    "stored": ("vllm:cascade_layers_stored", "Layers of blocks that the rank has taken or had."),
+    "not_stored": ("vllm:cascade_layers_not_stored", "Layers of blocks that neither the staging memory nor the rank had room for."),
+    "bubble_seconds": ("vllm:cascade_bubble_seconds", "Seconds that workers waited for layers in their steps."),
+}
 
 
 @dataclass
@@ -87,6 +97,22 @@ def _by_block(tensor: torch.Tensor, blocks: int) -> torch.Tensor:
     raise ValueError(f"a layer of shape {tuple(tensor.shape)} has no dimension of {blocks} blocks")
 
 
+class PromMetrics(KVConnectorPromMetrics):
+    """Counters of vLLM's /metrics."""
+
+    def __init__(self, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[Any]]) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+        self._counters: dict[tuple[int, str], Any] = {}
+        for name, text in _METRICS.values():
+            counter = self._counter_cls(name=name, documentation=text, labelnames=labelnames)
+            for engine, values in per_engine_labelvalues.items():
+                self._counters[engine, name] = counter.labels(*values)
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        for name, value in OffloadingConnectorStats(data=transfer_stats_data).reduce().items():
+            self._counters[engine_idx, name].inc(value)
+
+
 class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
     """A rank of CASCADE on this node as a store of KV that is loaded and stored layer by layer.
 
@@ -110,6 +136,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
         self._number: dict[str, int] = {}
         self._unloaded: set[int] = set()
         self._unwaited: set[str] = set()
+        self._told = Counts()
         why = _unfit(vllm_config, kv_cache_config)
         if why:
             logger.error("CascadeConnector: nothing is loaded or stored: %s", why)
@@ -246,6 +273,28 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
         if self._mover is not None:
             bad |= self._mover.take_failed()
         return bad
+
+    def get_kv_connector_stats(self) -> OffloadingConnectorStats | None:
+        """What has changed since the last call."""
+        if self._mover is None:
+            return None
+        stats, now = OffloadingConnectorStats(), dataclasses.replace(self._mover.counts)
+        for field_name, (name, _) in _METRICS.items():
+            more = getattr(now, field_name) - getattr(self._told, field_name)
+            if more:
+                stats.increase_counter(name, more)
+        self._told = now
+        return None if stats.is_empty() else stats
+
+    @classmethod
+    def build_kv_connector_stats(cls, data: dict[str, Any] | None = None) -> OffloadingConnectorStats:
+        return OffloadingConnectorStats() if data is None else OffloadingConnectorStats(data=data)
+
+    @classmethod
+    def build_prom_metrics(
+        cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: dict[int, list[Any]]
+    ) -> KVConnectorPromMetrics:
+        return PromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     def shutdown(self) -> None:
         mover, self._mover = self._mover, None

@@ -53,6 +53,11 @@ def proof(work, program, config, workers, prompts, prefix, how):
             loaded = second.ask(seeds, prefix)
             check(cached(loaded) == [prefix] * prompts, f"a fresh process finds {prefix} tokens of each prompt")
             check(tokens(loaded) == tokens(reference)[:prompts], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            counted = loaded["metrics"]
+            wanted = prompts * prefix // CHUNK * LAYERS * workers
+            if config:  # of the layers with a window, the blocks within it
+                wanted -= prompts * (prefix - config["sliding_window"]) // CHUNK * LAYERS // 2 * workers
+            check(counted.get("vllm:cascade_layers_loaded") == wanted, f"{wanted} objects were loaded: {counted}")
             rank.flip(FEW, FEW)
             found = second.ask(seeds, prefix, reset=True)
             right = tokens(found) == tokens(reference)[:prompts]

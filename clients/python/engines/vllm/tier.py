@@ -10,6 +10,7 @@ import uuid
 
 import numpy as np
 import torch
+from prometheus_client import Counter, Gauge, Histogram
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
@@ -17,7 +18,7 @@ from vllm.v1.kv_offload.tiering.base import TransferJob
 
 from cascade_kv import Client, Layout
 from cascade_kv import vllm_layers
-from cascade_kv.layers import Group
+from cascade_kv.layers import Counts, Group
 from cascade_kv.vllm import CascadeTier
 from engines.rank import Rank
 
@@ -315,6 +316,27 @@ class Connector(unittest.TestCase):
             self.assertIn(why, told)
         draft = [KVCacheGroupSpec(["l0"], full), KVCacheGroupSpec(["l1"], full, is_eagle_group=True)]
         self.assertIn("draft", vllm_layers._unfit(types.SimpleNamespace(parallel_config=parallel()), types.SimpleNamespace(kv_cache_groups=draft)))
+
+    def test_metrics(self):
+        """What workers count reaches vLLM's /metrics, each count once."""
+        kind = vllm_layers.CascadeConnector
+        workers = [object.__new__(kind), object.__new__(kind)]
+        for worker in workers:
+            worker._mover, worker._told = types.SimpleNamespace(counts=Counts()), Counts()
+            self.assertIsNone(worker.get_kv_connector_stats())
+        first, second = (worker._mover.counts for worker in workers)
+        told = {}
+        prom = kind.build_prom_metrics(types.SimpleNamespace(kv_transfer_config=None), {c: c for c in (Counter, Gauge, Histogram)}, ["engine"], {0: ["0"]})
+        for _ in range(2):
+            first.loaded, first.stored, first.bubble_seconds = first.loaded + 3, first.stored + 1, first.bubble_seconds + 0.5
+            second.loaded, second.lost, second.not_stored = second.loaded + 1, second.lost + 5, second.not_stored + 2
+            stats = workers[0].get_kv_connector_stats().aggregate(workers[1].get_kv_connector_stats())
+            told = kind.build_kv_connector_stats(stats.to_dict()).reduce()
+            prom.observe(stats.to_dict(), 0)
+        names = [f"vllm:cascade_{n}" for n in ("layers_loaded", "layers_lost", "layers_stored", "layers_not_stored", "bubble_seconds")]
+        self.assertEqual([told[n] for n in names], [4, 5, 1, 2, 0.5])
+        self.assertEqual([prom._counters[0, n]._value.get() for n in names], [8, 10, 2, 4, 1.0])
+        self.assertTrue(kind.build_kv_connector_stats().is_empty())
 
 
 if __name__ == "__main__":
