@@ -1,11 +1,15 @@
-"""Blocks of an engine layer by layer: which to move in a step, and how they move between the engine's memory and a rank.
+"""Blocks of an engine layer by layer: how they move between the engine's memory and a rank. Which, layer_plan says.
 
 A block of the engine is stored as one object for each of its layers, with the block's name and the layer's number as its key. A LOAD is
 of whole objects, whose checksums are compared: so the first layer can be used while the last one is on its way, and a damaged
-object is a miss of its own. A prefix is there if all layers of all of its blocks are. The chains that the rank evicts from
-the end are those of each layer.
+object is a miss of its own. A prefix is there if all that is needed to go on after it is: all layers of all of its blocks, of every group
+of layers and of every worker; of layers with a window, the blocks within it. The chains that the rank evicts from the end are those of
+each layer.
 
-Nothing here needs an engine: Plan is the scheduler's side and Mover the worker's. Neither is safe for threads.
+What a step loads is in place before it computes with it, layer by layer. Or a request waits until all that it loads is in place, while
+others are computed: then one object that is lost makes a miss of all of them, before anything is computed from it.
+
+Nothing here needs an engine, and nothing is safe for threads.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,13 +29,13 @@ from numpy.typing import NDArray
 from . import memory
 from .client import Client
 from .layout import Layout
-from .worth import Worth
 
 logger = logging.getLogger("cascade_kv.layers")
 
 BUFFERS: Final = 16  # in which a mover's staging memory is divided; each is of one job
 LOAD_SECONDS: Final = 5.0  # that a step waits while none of its loads ends; then what is left is a miss
 STORE_SECONDS: Final = 0.25  # that a step waits for room in the staging memory; then what is left of it is not stored
+IDLE_SECONDS: Final = 0.005  # that a step with nothing to compute waits for the end of a load
 SHUTDOWN_SECONDS: Final = 10.0
 
 # Whether a copy that was begun has ended; None: it had when it was begun.
@@ -56,101 +60,35 @@ class Run:
     names: list[bytes]
     parent: bytes | None = None  # the name of the block before the first
     shared: int = 0  # of how many, from the first on, whoever sent the request says that many share them
+    group: int = 0  # whose layers' blocks they are
 
 
 @dataclass(slots=True)
 class Step:
     """What is to be moved in a step of the engine."""
 
-    loads: list[Run] = field(default_factory=list)
+    loads: list[Run] = field(default_factory=list)  # that the step computes with
     stores: list[Run] = field(default_factory=list)
-    failures: int = 0  # steps with failed loads that the scheduler had heard of when it planned this one
+    ahead: dict[str, list[Run]] = field(default_factory=dict)  # loads that a request waits for, by request
+    computes: bool = True  # whether the step has anything else to do
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Layers of an engine that have the same blocks of a request."""
+
+    tokens: int  # of a block
+    layers: range  # their numbers
+    window: int | None = None  # how many tokens, with the one that is computed, the engine needs to compute one; None: all
+
+    def first(self, tokens: int) -> int:
+        """The first block that the engine needs to go on after so many tokens."""
+        return 0 if self.window is None else max(0, tokens - self.window + 1) // self.tokens
 
 
 def key_of(name: bytes, layer: int) -> bytes:
     """The key of one layer of the block of that name."""
     return name + layer.to_bytes(4, "big")
-
-
-class _Request:
-    __slots__ = ("blocks", "external", "names", "shared", "stored")
-
-    def __init__(self, names: list[bytes], shared_tokens: int) -> None:
-        self.names = names  # of the whole blocks of the prompt
-        self.shared = shared_tokens
-        self.blocks: list[int] = []
-        self.external = 0  # blocks that are to be loaded in the request's next step
-        self.stored: int | None = None  # blocks from the first on that need not be stored any more
-
-
-class Plan:
-    """Which blocks to load and to store, as the scheduler sees it.
-
-    block_tokens: tokens of a block. rate: prefill tokens a second of the engine, "auto" or None; see Worth.
-    """
-
-    def __init__(self, client: Client, ns: str, layers: int, block_tokens: int, rate: float | str | None = None) -> None:
-        Worth(rate)
-        self._client, self._ns, self._layers, self._tokens = client, ns, layers, block_tokens
-        # An object is one layer of a block, so it takes that much less time to compute.
-        self._worth = Worth(float(rate) * layers if isinstance(rate, int | float) else rate)
-        self._requests: dict[str, _Request] = {}
-        self._failures = 0
-
-    def matched(self, request: str, names: list[bytes], prompt: int, computed: int, shared_tokens: int = 0) -> int:
-        """How many tokens after those computed can be loaded. At least one token of the prompt is left, for which the engine computes."""
-        self._requests[request] = _Request(names, shared_tokens)
-        if computed % self._tokens:
-            return 0
-        first, last = computed // self._tokens, (prompt - 1) // self._tokens
-        wanted = names[first:last]
-        if not wanted:
-            return 0
-        keys = [key_of(n, i) for n in wanted for i in range(self._layers)]
-        return self._worth.leading(self._client, self._ns, keys, Layout(tokens=self._tokens)) // self._layers * self._tokens
-
-    def allocated(self, request: str, external_tokens: int) -> None:
-        """The engine has given the request blocks for what matched said, or for less."""
-        known = self._requests.get(request)
-        if known is not None:
-            known.external = external_tokens // self._tokens
-
-    def schedule(self, step: Step, request: str, blocks: Sequence[int], anew: bool, computed: int, scheduled: int) -> None:
-        """Adds to the step what the request has in it: blocks that it got, all of its blocks if anew; tokens computed before, and in this step."""
-        known = self._requests.get(request)
-        if known is None:
-            return
-        known.blocks = [*blocks] if anew else known.blocks + [*blocks]
-        done = computed // self._tokens
-        if known.external:
-            step.loads.append(self._run(known, done - known.external, done))
-            known.external = 0
-        full = min((computed + scheduled) // self._tokens, len(known.names), len(known.blocks))
-        # An engine goes back to blocks that could not be loaded.
-        first = done if known.stored is None else min(known.stored, done)
-        if first < full:
-            step.stores.append(self._run(known, first, full))
-        known.stored = max(first, full)
-
-    def planned(self, step: Step) -> Step:
-        step.failures = self._failures
-        return step
-
-    def failed(self) -> None:
-        """A step had loads that failed, and the engine's scheduler knows it now."""
-        self._failures += 1
-
-    def finished(self, request: str, due: float | None) -> None:
-        known = self._requests.pop(request, None)
-        shared = 0 if known is None else known.shared // self._tokens
-        if known is None or not known.names or (shared <= 0 and due is None):
-            return
-        for layer in range(self._layers):
-            self._client.hint(self._ns, [key_of(n, layer) for n in known.names], shared=min(max(shared, 0), len(known.names)), due=due)
-
-    def _run(self, r: _Request, first: int, last: int) -> Run:
-        shared = min(max(r.shared // self._tokens - first, 0), last - first)
-        return Run(r.blocks[first:last], r.names[first:last], r.names[first - 1] if first else None, shared)
 
 
 @dataclass(slots=True)
@@ -160,21 +98,46 @@ class _Piece:
     layer: int
     run: Run
     load: bool
+    request: str | None = None  # that waits for it; None: a step does
     buffer: int = -1
     given_up: bool = False
+
+
+@dataclass(slots=True)
+class Counts:
+    """Of a mover since it was made. Of objects, except for the last one."""
+
+    loaded: int = 0
+    lost: int = 0  # that could not be loaded, or were not wanted any more because another one could not
+    stored: int = 0
+    not_stored: int = 0
+    bubble_seconds: float = 0.0  # that steps waited for layers
 
 
 class Mover:
     """Moves blocks between the layers of the engine and the rank by way of staging memory, which the rank maps.
 
-    Loads of a step are queued in the order of the layers, as many as the staging memory has room for, and wait ends when those of its
-    layer are where the engine computes with them. What the engine computes after a failed load is wrong: none of it is stored, in this step
-    and in those that were planned before the scheduler had heard of it.
+    Loads are queued, those of a step in the order of the layers, as many as the staging memory has room for; wait ends when those of its
+    layer are where the engine computes with them. What the engine computes after a failed load of the step is wrong: none of it is stored.
+    What a request waits for is loaded whole, or take_waited says that it failed.
     """
 
-    def __init__(self, client: Client, ns: str, layers: Sequence[Layer], block_bytes: int, staging_bytes: int, layout: Layout | None = None) -> None:
-        """block_bytes: of one layer of a block. RegionRefused if the rank does not take the staging memory."""
+    def __init__(
+        self,
+        client: Client,
+        ns: str,
+        layers: Sequence[Layer],
+        block_bytes: int,
+        staging_bytes: int,
+        layout: Layout | None = None,
+        groups: Sequence[Group] | None = None,
+    ) -> None:
+        """block_bytes: of one layer of a block. groups: of the layers; one by default.
+
+        RegionRefused if the rank does not take the staging memory.
+        """
         self._client, self._ns, self._layers, self._layout = client, ns, layers, layout
+        self._of = [range(len(layers))] if groups is None else [g.layers for g in groups]
         self._most = max(1, staging_bytes // (BUFFERS * block_bytes))  # blocks of a buffer
         self._block = block_bytes
         size = BUFFERS * self._most * block_bytes
@@ -195,48 +158,63 @@ class Mover:
         self._jobs: dict[int, _Piece] = {}
         self._number = 0
         self._left = [0] * len(layers)  # pieces of each layer that are not yet loaded
+        self._ahead: dict[str, int] = {}  # pieces that are not yet loaded of what a request waits for
+        self._waited: tuple[set[str], set[str]] = (set(), set())  # requests that wait no more, and those of them that lost something
         self._bad: set[int] = set()
         self._step = Step()
         self._awaited: set[int] = set()  # layers that were waited for in this step
+        self._saved: set[int] = set()
         self._spoiled = False  # by a failed load of this step
-        self._failures = 0
         self._patience = STORE_SECONDS
         self._moved = 0.0  # when a load last ended, or the loads began
-        self.loaded, self.lost, self.stored, self.dropped = 0, 0, 0, 0  # objects
+        self.counts = Counts()
 
     def begin(self, step: Step) -> None:
-        """A step begins. What the scheduler planned before it had heard of a failed load is computed from wrong KV."""
-        self._step, self._patience, self._awaited = step, STORE_SECONDS, set()
-        self._spoiled = step.failures < self._failures
+        """A step begins."""
+        self._step, self._patience, self._awaited, self._saved, self._spoiled = step, STORE_SECONDS, set(), set(), False
+        for request in step.ahead:
+            self._ahead[request] = 0
 
     def load(self) -> None:
-        """The engine's memory may be written to: the step's loads are queued."""
+        """The engine's memory may be written to: the step's loads are queued, and those that requests wait for."""
+        if not self._loading():
+            self._moved = time.monotonic()
         for layer in range(len(self._layers)):
             for run in self._step.loads:
-                for piece in self._pieces(run, layer, load=True):
-                    self._waiting.append(piece)
-                    self._left[layer] += 1
-        self._moved = time.monotonic()
+                self._left[layer] += self._wanted(self._pieces(run, layer, load=True))
+        for request, runs in self._step.ahead.items():
+            for run in runs:
+                for layer in self._of[run.group]:
+                    self._ahead[request] += self._wanted(self._pieces(run, layer, load=True, request=request))
+            if not self._ahead[request]:
+                self._end_waiting(request)
         self._advance(0.0)
 
     def wait(self, layer: int) -> None:
         """Until what the step loads of the layer is in the engine, or has failed."""
         self._awaited.add(layer)
+        if not self._left[layer]:
+            if self._ahead and self._rung():
+                self._advance(0.0)
+            return
+        began = time.monotonic()
         while self._left[layer]:
             left = self._moved + LOAD_SECONDS - time.monotonic()
             if left <= 0:
                 self._give_up(layer)
-                return
+                break
             self._advance(left)
+        self.counts.bubble_seconds += time.monotonic() - began
 
     def save(self, layer: int) -> None:
         """The engine has computed this layer of the step."""
+        self._saved.add(layer)
         if self._spoiled:
             return
         for run in self._step.stores:
             for piece in self._pieces(run, layer, load=False):
                 if not self._room():
-                    self.dropped += len(piece.run.blocks)
+                    self.counts.not_stored += len(piece.run.blocks)
                     continue
                 self._take(piece)
                 with self._freed_if_it_fails(piece):
@@ -248,32 +226,46 @@ class Mover:
 
     def end(self) -> None:
         """The step is computed: what was not waited for came too late for it. Copies that go on are stored in a later step."""
-        for layer in range(len(self._layers)):
-            if layer not in self._awaited:
-                self._give_up(layer)
-                for run in self._step.loads:
-                    self._lose(run.blocks)
-        if self._bad:
-            self._failures += 1
+        step = self._step
+        if step.loads:
+            for layer in range(len(self._layers)):
+                if layer not in self._awaited:
+                    self._give_up(layer)
+                    for run in step.loads:
+                        self._lose(run.blocks)
+        if step.stores:
+            for layer in range(len(self._layers)):  # not of every kind of layer the engine says when it is computed
+                if layer not in self._saved:
+                    self.save(layer)
         self._step = Step()
-        self._advance(0.0)
+        self._advance(IDLE_SECONDS if self._ahead and not step.computes else 0.0)
 
     def fail(self) -> None:
-        """Something went wrong, nobody knows where: all that the step loads counts as lost."""
+        """Something went wrong, nobody knows where: all that the step loads counts as lost, and all that is waited for."""
         for layer in range(len(self._layers)):
             self._give_up(layer)
         for run in self._step.loads:
             self._lose(run.blocks)
+        for request in list(self._ahead):
+            self._lose_waited(request)
         self._spoiled = True
 
     def take_failed(self) -> set[int]:
-        """Blocks of which a layer could not be loaded since the last call."""
+        """Blocks of which a layer could not be loaded since the last call, for steps."""
         bad, self._bad = self._bad, set()
         return bad
+
+    def take_waited(self) -> tuple[set[str], set[str]]:
+        """Requests that wait no more since the last call, and which of them lost something. Their blocks are not written to any more."""
+        waited, self._waited = self._waited, (set(), set())
+        return waited
 
     def advance(self) -> None:
         """Ends what has ended, and hands to the rank what was copied meanwhile."""
         self._advance(0.0)
+        if self._ahead and time.monotonic() > self._moved + LOAD_SECONDS:
+            for request in list(self._ahead):
+                self._lose_waited(request)
 
     @property
     def busy(self) -> bool:
@@ -295,13 +287,22 @@ class Mover:
 
     # Pieces.
 
-    def _pieces(self, run: Run, layer: int, load: bool) -> list[_Piece]:
-        out = []
-        for a in range(0, len(run.blocks), self._most):
+    def _pieces(self, run: Run, layer: int, load: bool, request: str | None = None) -> list[_Piece]:
+        """None if the run is of another group."""
+        out: list[_Piece] = []
+        for a in range(0, len(run.blocks) if layer in self._of[run.group] else 0, self._most):
             b = a + self._most
-            part = Run(run.blocks[a:b], run.names[a:b], run.names[a - 1] if a else run.parent, max(0, min(run.shared - a, self._most)))
-            out.append(_Piece(layer, part, load))
+            parent, shared = run.names[a - 1] if a else run.parent, max(0, min(run.shared - a, self._most))
+            part = Run(run.blocks[a:b], run.names[a:b], parent, shared, run.group)
+            out.append(_Piece(layer, part, load, request))
         return out
+
+    def _wanted(self, pieces: list[_Piece]) -> int:
+        self._waiting.extend(pieces)
+        return len(pieces)
+
+    def _loading(self) -> bool:
+        return bool(self._waiting) or any(p.load and not p.given_up for p in self._jobs.values())
 
     def _rows(self, piece: _Piece) -> NDArray[np.uint8]:
         start, n = piece.buffer * self._most * self._block, len(piece.run.blocks)
@@ -333,8 +334,7 @@ class Mover:
             piece = self._waiting.popleft()
             self._take(piece)
             self._queue(piece)
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+        self._rung()
         if not self._jobs:
             if self._copying and seconds > 0:
                 time.sleep(0.0005)
@@ -350,6 +350,14 @@ class Mover:
                 wrong = e
         if wrong is not None:
             raise wrong
+
+    def _rung(self) -> bool:
+        """Whether a job may have ended since the last call."""
+        try:
+            os.eventfd_read(self._bell)
+        except BlockingIOError:
+            return False
+        return True
 
     def _copies(self) -> None:
         under_way, self._copying = self._copying, []
@@ -386,39 +394,73 @@ class Mover:
     def _done(self, piece: _Piece, good: NDArray[np.bool_]) -> None:
         count = int(good.sum())
         if not piece.load:
-            self.stored, self.dropped = self.stored + count, self.dropped + len(good) - count
+            self.counts.stored, self.counts.not_stored = self.counts.stored + count, self.counts.not_stored + len(good) - count
             self._free.append(piece.buffer)
             return
         copied: Copied = None
         if not piece.given_up:
             self._moved = time.monotonic()
-            self._left[piece.layer] -= 1
-            blocks = [b for b, ok in zip(piece.run.blocks, good.tolist(), strict=True) if ok]
-            if blocks:
-                rows = self._rows(piece)
-                with self._freed_if_it_fails(piece):
-                    copied = self._layers[piece.layer].write(blocks, rows if len(blocks) == len(good) else rows[good])
-                self.loaded += len(blocks)
-            if len(blocks) < len(good):
-                self._lose([b for b, ok in zip(piece.run.blocks, good.tolist(), strict=True) if not ok])
+            copied = self._loaded(piece, good)
         if copied is None:
             self._free.append(piece.buffer)
         else:
             self._copying.append((copied, piece))
 
+    def _loaded(self, piece: _Piece, good: NDArray[np.bool_]) -> Copied:
+        """A load has ended that is still wanted."""
+        blocks = [b for b, ok in zip(piece.run.blocks, good.tolist(), strict=True) if ok]
+        whole = len(blocks) == len(good)
+        if piece.request is not None and not whole:
+            self.counts.lost += len(good)
+            self._lose_waited(piece.request)
+            return None
+        copied: Copied = None
+        if blocks:
+            rows = self._rows(piece)
+            with self._freed_if_it_fails(piece):
+                copied = self._layers[piece.layer].write(blocks, rows if whole else rows[good])
+            self.counts.loaded += len(blocks)
+        if piece.request is None:
+            self._left[piece.layer] -= 1
+            if not whole:
+                self._lose([b for b, ok in zip(piece.run.blocks, good.tolist(), strict=True) if not ok])
+            return copied
+        self._ahead[piece.request] -= 1
+        if not self._ahead[piece.request]:
+            self._end_waiting(piece.request)
+        return copied
+
     def _lose(self, blocks: Sequence[int]) -> None:
         self._bad.update(blocks)
-        self.lost += len(blocks)
+        self.counts.lost += len(blocks)
         self._spoiled = True
 
+    def _end_waiting(self, request: str) -> None:
+        del self._ahead[request]
+        self._waited[0].add(request)
+
+    def _lose_waited(self, request: str) -> None:
+        """The request waits no more, and nothing is written to its blocks any more: the engine may give them to another one."""
+        for piece in self._withdrawn(lambda p: p.request == request):
+            self.counts.lost += len(piece.run.blocks)
+        self._end_waiting(request)
+        self._waited[1].add(request)
+
     def _give_up(self, layer: int) -> None:
-        """What is left of the layer has failed. The rank may still write to its buffers, which are not used before it has ended."""
-        for number, piece in list(self._jobs.items()):
-            if piece.load and piece.layer == layer and not piece.given_up:
-                piece.given_up = True
-                self._client.cancel(number)
-                self._lose(piece.run.blocks)
-        for piece in [p for p in self._waiting if p.layer == layer]:
-            self._waiting.remove(piece)
+        """What the step has left of the layer has failed."""
+        for piece in self._withdrawn(lambda p: p.layer == layer and p.request is None):
             self._lose(piece.run.blocks)
         self._left[layer] = 0
+
+    def _withdrawn(self, these: Callable[[_Piece], bool]) -> list[_Piece]:
+        """Takes back these loads. The rank may still write to their buffers, which are not used before it has ended."""
+        out = []
+        for number, piece in list(self._jobs.items()):
+            if piece.load and not piece.given_up and these(piece):
+                piece.given_up = True
+                self._client.cancel(number)
+                out.append(piece)
+        for piece in [p for p in self._waiting if these(p)]:
+            self._waiting.remove(piece)
+            out.append(piece)
+        return out

@@ -505,7 +505,8 @@ def _namespace(config: Any, row: int, tenant: str, form: str = "") -> str:
     not tell: for them there is the setting tenant. form: of what the blocks are, if not of rows of host memory.
     """
     p = config.parallel
-    portable = bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
+    # Of workers only vLLM's host memory has the KV in one order.
+    portable = not form and bool(p.is_parallelism_agnostic or getattr(config, "replicated_layout", False))
     groups = [f"{g.group_id}:{g.tokens_per_block}:{','.join(g.layer_names)}" for g in config.groups]
     fields: dict[str, Any] = {
         "engine": "vllm",

@@ -31,17 +31,18 @@ def regions():
 
 
 class Engine:
-    """An engine of generate.py; a context manager."""
+    """An engine of generate.py; a context manager. said: what vLLM has logged."""
 
-    def __init__(self, home, work, name, kv, config=None):
+    def __init__(self, home, work, name, kv, config=None, workers=1):
         self.log = work / f"{name}.log"
-        self.command = [home / "bin" / "python", HERE / "generate.py", install.model(home), json.dumps(kv), json.dumps(config or {})]
+        self.env = env() if workers == 1 else {**env(), "OMP_NUM_THREADS": "1"}  # or each worker's threads wait for those of the others
+        self.command = [home / "bin" / "python", HERE / "generate.py", install.model(home), json.dumps(kv), json.dumps(config or {}), workers]
 
     def __enter__(self):
         self.before = regions()
         with self.log.open("wb") as log:
-            self.child = subprocess.Popen([str(w) for w in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=env())
-        self.rest = b""
+            self.child = subprocess.Popen([str(w) for w in self.command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=self.env)
+        self.rest, self.said = b"", ""
         self._result(START_SECONDS)
         return self
 
@@ -70,6 +71,7 @@ class Engine:
                 self.rest = rest
                 if line.startswith(b"RESULT "):
                     return json.loads(line[7:])
+                self.said += line.decode(errors="replace") + "\n"
                 continue
             if not select.select([self.child.stdout], [], [], max(0, deadline - time.monotonic()))[0]:
                 raise Failed(f"the engine did not answer within {seconds} s: {self.tail()}")

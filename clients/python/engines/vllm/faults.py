@@ -1,13 +1,13 @@
 """The matrix of faults under vLLM, with both of its policies for loads that fail: a Llama, and one of which every second layer has a
-window, whose KV is in groups of its own; and the Llama layer by layer, with the policy that it must have."""
+window, whose KV is in groups of its own; and both layer by layer, with the policy that it must have."""
 
 from engines import faults
 from engines.vllm import engine, install, layerwise
+from engines.vllm.layerwise import HYBRID
 
 TOKENS = 1024  # of a prompt; a chunk has 128
 NEW = 12
 POLICIES = ("recompute", "fail")
-HYBRID = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 256}
 
 
 def tiered(socket):
@@ -15,7 +15,8 @@ def tiered(socket):
 
 
 # What a model's configuration differs in, how its KV goes to the rank, and with which policies.
-CASES = {"llama": ({}, tiered, POLICIES), "hybrid": (HYBRID, tiered, POLICIES), "layers": ({}, layerwise.kv_transfer, POLICIES[:1])}
+CASES = {"llama": ({}, tiered, POLICIES), "hybrid": (HYBRID, tiered, POLICIES), "layers": ({}, layerwise.kv_transfer, POLICIES[:1]),
+         "groups": (HYBRID, layerwise.kv_transfer, POLICIES[:1])}
 
 
 def test(work, program):

@@ -1,6 +1,7 @@
 """A vLLM engine that does what it is told, line by line. Run by the environment's Python.
 
-generate.py MODEL KV [CONFIG]: KV is vLLM's kv_transfer_config as JSON, or - for none. CONFIG is JSON too, what the model's differs in.
+generate.py MODEL KV [CONFIG [WORKERS]]: KV is vLLM's kv_transfer_config as JSON, or - for none. CONFIG is JSON too, what the model's differs in.
+WORKERS share the model's heads, one by default.
 
 Each line of standard input is JSON: {"seeds": [...], "tokens": N, "reset": bool}. For each seed a prompt of N pseudo-random tokens and 16 of
 another seed is answered greedily; reset forgets first what the engine itself has cached. With "policy" a failed load of KV is handled as
@@ -25,6 +26,8 @@ def main():
                  "max_model_len": 8192, "max_num_seqs": 4, "dtype": "float32", "seed": 0}
     if len(sys.argv) > 3:
         arguments["hf_overrides"] = json.loads(sys.argv[3])
+    if len(sys.argv) > 4:
+        arguments["tensor_parallel_size"] = int(sys.argv[4])
     if kv != "-":
         arguments["kv_transfer_config"] = json.loads(kv)
     llm = LLM(**arguments)

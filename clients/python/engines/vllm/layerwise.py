@@ -8,9 +8,17 @@ from engines import daemon, snippets
 from engines.daemon import check
 from engines.rank import Rank
 from engines.vllm import engine, install, pair
-from engines.vllm.pair import ALL, CHUNK, FEW, MORE, PREFIX, SEEDS, cached, tokens
+from engines.vllm.pair import CHUNK, FEW, MORE, PREFIX, SEEDS, cached, tokens
 
 LAYERS = 4
+HYBRID = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": 256}
+# What a model's configuration differs in, by how many workers it is computed, prompts and tokens of one, and what vLLM's log says of loads.
+CASES = {
+    "one": ({}, 1, 4, PREFIX, "loaded layer by layer"),
+    "workers": ({}, 2, 2, 512, "loaded before their requests are computed: what other workers"),
+    "groups": (HYBRID, 1, 4, PREFIX, "loaded before their requests are computed: vLLM takes no failures"),
+    "both": (HYBRID, 2, 2, 512, "loaded before their requests are computed: vLLM takes no failures"),
+}
 
 
 def kv_transfer(socket):
@@ -21,26 +29,42 @@ def kv_transfer(socket):
 
 
 def test(work, program=None):
+    figures = {}
+    for name, case in CASES.items():
+        folder = work.with_name(f"{work.name}-{name}")
+        folder.mkdir()
+        figures[name] = proof(folder, program, *case)
+    figures["disk"] = disk(work, program)
+    return figures
+
+
+def proof(work, program, config, workers, prompts, prefix, how):
+    seeds, more = SEEDS[:prompts], MORE[: prompts // 2]
     with Rank(work, 1 << 30, program=program, cold=True) as rank:
         kv = kv_transfer(rank.path)
-        with engine.Engine(install.home(), work, "store", kv) as first:
-            reference = first.ask(SEEDS + MORE)
-            check(cached(reference) == [0] * 6, "the first process finds nothing and computes")
-            objects = len(SEEDS + MORE) * PREFIX // CHUNK * LAYERS
+        with engine.Engine(install.home(), work, "store", kv, config, workers) as first:
+            check(how in first.said, f"they are {how}")
+            reference = first.ask(seeds + more, prefix)
+            check(cached(reference) == [0] * len(seeds + more), "the first process finds nothing and computes")
+            objects = len(seeds + more) * prefix // CHUNK * LAYERS * workers
             stored(rank, objects)
-            check(rank.layouts() == [{"tokens": 128, "layers": 1, "dtype": "float32"}], f"the rank knows how they are made: {rank.layouts()}")
-        with engine.Engine(install.home(), work, "load", kv) as second:
-            loaded = second.ask(SEEDS)
-            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt")
-            check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            made = [{"tokens": 128, "layers": 1, "dtype": "float32"}] * workers
+            check(rank.layouts() == made, f"the rank knows how they are made: {rank.layouts()}")
+        with engine.Engine(install.home(), work, "load", kv, config, workers) as second:
+            loaded = second.ask(seeds, prefix)
+            check(cached(loaded) == [prefix] * prompts, f"a fresh process finds {prefix} tokens of each prompt")
+            check(tokens(loaded) == tokens(reference)[:prompts], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            counted = loaded["metrics"]
+            wanted = prompts * prefix // CHUNK * LAYERS * workers
+            if config:  # of the layers with a window, the blocks within it
+                wanted -= prompts * (prefix - config["sliding_window"]) // CHUNK * LAYERS // 2 * workers
+            check(counted.get("vllm:cascade_layers_loaded") == wanted, f"{wanted} objects were loaded: {counted}")
             rank.flip(FEW, FEW)
-            found = second.ask(SEEDS, reset=True)
-            check(tokens(found) == tokens(reference)[:4], f"{FEW} bits of the arena flipped: {sum(cached(found))} of {ALL} tokens are loaded, and what is computed from them is right")
-            pair.killed(rank, second, tokens(reference))
-    return {
-        "prompts": len(SEEDS), "objects": objects, "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found),
-        "from_disk": disk(work, program),
-    }
+            found = second.ask(seeds, prefix, reset=True)
+            right = tokens(found) == tokens(reference)[:prompts]
+            check(right, f"{FEW} bits of the arena flipped: {sum(cached(found))} of {prefix * prompts} tokens are loaded, and what is computed from them is right")
+            pair.killed(rank, second, tokens(reference), seeds, more, prefix)
+    return {"prompts": prompts, "objects": objects, "cached_of_each": prefix, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found)}
 
 
 def disk(work, program):
@@ -75,6 +99,6 @@ def disk(work, program):
 
 def stored(rank, objects):
     deadline = time.monotonic() + 60
-    while len(rank.parents()) < objects and time.monotonic() < deadline:
+    while rank.stored() < objects and time.monotonic() < deadline:
         time.sleep(0.1)
-    check(len(rank.parents()) == objects, f"each of {LAYERS} layers of each block is an object of its own, {objects} in all: {len(rank.parents())}")
+    check(rank.stored() == objects, f"each layer of each block is an object of its own for each worker, {objects} in all: {rank.stored()}")

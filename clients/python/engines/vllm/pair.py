@@ -102,21 +102,22 @@ def whole(live):
     check(sum(cached(again)) == ALL, "then everything is found again")
 
 
-def killed(rank, live, reference):
-    """The daemon ends with -9 under an engine, and comes back without its memory."""
+def killed(rank, live, reference, seeds=SEEDS, more=MORE, prefix=PREFIX):
+    """The daemon ends with -9 under an engine, and comes back without its memory. reference: what is computed of seeds and of more."""
+    n = len(seeds)
     rank.kill()
-    away = live.ask(SEEDS, reset=True)
-    check(cached(away) == [0] * 4 and tokens(away) == reference[:4], "with the rank killed the engine computes, and its tokens are right")
+    away = live.ask(seeds, prefix, reset=True)
+    check(cached(away) == [0] * n and tokens(away) == reference[:n], "with the rank killed the engine computes, and its tokens are right")
     rank.arena.unlink(missing_ok=True)
     shutil.rmtree(rank.directory)
     rank.start()
     # A client tries again after at most two seconds; what is computed before that is not stored.
     for _ in range(10):
-        back = live.ask(MORE, reset=True)
-        check(tokens(back) == reference[4:], "with an empty rank in its place the tokens are right")
-        if cached(back) == [PREFIX] * 2:
+        back = live.ask(more, prefix, reset=True)
+        check(tokens(back) == reference[n:], "with an empty rank in its place the tokens are right")
+        if cached(back) == [prefix] * len(more):
             break
-    check(cached(back) == [PREFIX] * 2, "and the same engine has hits again")
+    check(cached(back) == [prefix] * len(more), "and the same engine has hits again")
 
 
 

@@ -1,4 +1,5 @@
-"""CascadeTier alone, with vLLM's own types and shared region, on a real rank. Run by the environment's Python: tier.py DAEMON FOLDER."""
+"""CascadeTier alone, with vLLM's own types and shared region, on a real rank; and what CascadeConnector does in which engine. Run by the environment's
+Python: tier.py DAEMON FOLDER."""
 
 import pathlib
 import sys
@@ -8,11 +9,16 @@ import unittest
 import uuid
 
 import numpy as np
+import torch
+from prometheus_client import Counter, Gauge, Histogram
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheGroupSpec, MambaSpec, SlidingWindowSpec
 from vllm.v1.kv_offload.base import LookupResult, ReqContext, ScheduleEndContext, make_offload_key
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.tiering.base import TransferJob
 
 from cascade_kv import Client, Layout
+from cascade_kv import vllm_layers
+from cascade_kv.layers import Counts, Group
 from cascade_kv.vllm import CascadeTier
 from engines.rank import Rank
 
@@ -276,6 +282,61 @@ class Tier(unittest.TestCase):
         self.assertEqual(stats.data["data"]["vllm:cascade_chunks_lost"], {("CascadeTier",): 2})
         self.assertLessEqual(set(stats.data["data"]), names)
         self.assertIsNone(self.tier.get_stats())
+
+
+def parallel(**sizes):
+    return types.SimpleNamespace(**{"world_size": 1, "tensor_parallel_size": 1, "decode_context_parallel_size": 1, **sizes})
+
+
+class Connector(unittest.TestCase):
+    def test_where_a_request_waits_for_all_that_it_loads(self):
+        """In every engine in which vLLM does not compute again right what a lost layer spoiled."""
+        one, window = [Group(16, range(4))], [Group(16, range(4), 64)]
+        for groups, workers, asynchronous, second, why in (
+            (one, 1, False, False, ""), (one + window, 1, False, False, "groups"), (window, 1, False, False, "windows"),
+            (one, 2, False, False, "other workers"), (one, 1, True, False, "asynchronous"), (one, 1, False, True, "second model runner"),
+        ):
+            engine = types.SimpleNamespace(parallel_config=parallel(world_size=workers), use_v2_model_runner=second,
+                                           scheduler_config=types.SimpleNamespace(async_scheduling=asynchronous))
+            told = vllm_layers._whole_first(engine, groups)
+            self.assertEqual(bool(told), bool(why), told)
+            self.assertIn(why, told)
+
+    def test_which_engines_it_serves(self):
+        attention = {"block_size": 16, "num_kv_heads": 1, "head_size": 8, "dtype": torch.float32}
+        full, window = FullAttentionSpec(**attention), SlidingWindowSpec(**attention, sliding_window=64)
+        state = MambaSpec(block_size=16, shapes=((4, 4),), dtypes=(torch.float32,))
+        for specs, sizes, why in (
+            ([full], {}, ""), ([full, window], {"world_size": 2, "tensor_parallel_size": 2}, ""), ([full, state], {}, "MambaSpec"),
+            ([full], {"world_size": 2}, "same layers"), ([full], {"world_size": 2, "tensor_parallel_size": 2, "decode_context_parallel_size": 2}, "same layers"),
+        ):
+            groups = [KVCacheGroupSpec([f"l{i}"], spec) for i, spec in enumerate(specs)]
+            told = vllm_layers._unfit(types.SimpleNamespace(parallel_config=parallel(**sizes)), types.SimpleNamespace(kv_cache_groups=groups))
+            self.assertEqual(bool(told), bool(why), told)
+            self.assertIn(why, told)
+        draft = [KVCacheGroupSpec(["l0"], full), KVCacheGroupSpec(["l1"], full, is_eagle_group=True)]
+        self.assertIn("draft", vllm_layers._unfit(types.SimpleNamespace(parallel_config=parallel()), types.SimpleNamespace(kv_cache_groups=draft)))
+
+    def test_metrics(self):
+        """What workers count reaches vLLM's /metrics, each count once."""
+        kind = vllm_layers.CascadeConnector
+        workers = [object.__new__(kind), object.__new__(kind)]
+        for worker in workers:
+            worker._mover, worker._told = types.SimpleNamespace(counts=Counts()), Counts()
+            self.assertIsNone(worker.get_kv_connector_stats())
+        first, second = (worker._mover.counts for worker in workers)
+        told = {}
+        prom = kind.build_prom_metrics(types.SimpleNamespace(kv_transfer_config=None), {c: c for c in (Counter, Gauge, Histogram)}, ["engine"], {0: ["0"]})
+        for _ in range(2):
+            first.loaded, first.stored, first.bubble_seconds = first.loaded + 3, first.stored + 1, first.bubble_seconds + 0.5
+            second.loaded, second.lost, second.not_stored = second.loaded + 1, second.lost + 5, second.not_stored + 2
+            stats = workers[0].get_kv_connector_stats().aggregate(workers[1].get_kv_connector_stats())
+            told = kind.build_kv_connector_stats(stats.to_dict()).reduce()
+            prom.observe(stats.to_dict(), 0)
+        names = [f"vllm:cascade_{n}" for n in ("layers_loaded", "layers_lost", "layers_stored", "layers_not_stored", "bubble_seconds")]
+        self.assertEqual([told[n] for n in names], [4, 5, 1, 2, 0.5])
+        self.assertEqual([prom._counters[0, n]._value.get() for n in names], [8, 10, 2, 4, 1.0])
+        self.assertTrue(kind.build_kv_connector_stats().is_empty())
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import numpy as np
 from rank import MIB, OneRank, Rank, until
 
 from cascade_kv import Client, layers
-from cascade_kv.layers import Mover, Plan, Run, Step, key_of
+from cascade_kv.layers import Group, Mover, Run, Step, key_of
 
 LAYERS, BLOCKS, BYTES, TOKENS = 4, 64, 4096, 16
 
@@ -33,12 +33,13 @@ class Memory:
         return (lambda: next(looks)) if self.late else None
 
 
-class Layers(OneRank):
+class Engines(OneRank):
     late = False
+    groups = (Group(TOKENS, range(LAYERS)),)
 
     def engine(self, socket=None, staging=MIB):
         memories = [Memory(self.late) for _ in range(LAYERS)]
-        mover = Mover(Client(socket or self.rank.socket), self.ns, memories, BYTES, staging)
+        mover = Mover(Client(socket or self.rank.socket), self.ns, memories, BYTES, staging, groups=self.groups)
         self.addCleanup(mover.close)
         return memories, mover
 
@@ -57,16 +58,19 @@ class Layers(OneRank):
         mover.end()
 
     def stored(self, n, staging=MIB):
+        """n blocks of each group, of the same names."""
         memories, mover = self.engine(staging=staging)
         for i, m in enumerate(memories):
             m.rows[:] = np.random.default_rng(i).integers(0, 256, m.rows.shape, dtype=np.uint8)
         names = self.names(n)
         with mock.patch.object(layers, "STORE_SECONDS", 60.0):  # the machine may be busy
-            self.run_step(mover, Step(stores=[Run(list(range(n)), names)]))
+            self.run_step(mover, Step(stores=[Run(list(range(n)), names, group=g) for g in range(len(self.groups))]))
         mover.drain(10)
-        self.assertEqual((mover.stored, mover.dropped), (n * LAYERS, 0))
+        self.assertEqual((mover.counts.stored, mover.counts.not_stored), (n * LAYERS, 0))
         return memories, names
 
+
+class Layers(Engines):
     def test_a_fresh_engine_has_each_layer_before_it_computes_it(self):
         for staging in (MIB, BYTES):  # a buffer has one block
             with self.subTest(staging):
@@ -79,7 +83,7 @@ class Layers(OneRank):
                     seen.append((here[layer].rows[blocks] == there[layer].rows[:20]).all())
 
                 self.run_step(mover, Step(loads=[Run(blocks, names)]), look)
-                self.assertEqual((seen, mover.take_failed(), mover.loaded), ([True] * LAYERS, set(), 20 * LAYERS))
+                self.assertEqual((seen, mover.take_failed(), mover.counts.loaded), ([True] * LAYERS, set(), 20 * LAYERS))
 
     def test_layers_are_asked_for_in_their_order(self):
         _, names = self.stored(8)
@@ -100,11 +104,7 @@ class Layers(OneRank):
         mover.drain(10)
         have = [self.c.contains(self.ns, [key_of(n, i) for n in more]).tolist() for i in range(LAYERS)]
         self.assertEqual(have[2:], [[False] * 2] * 2)  # of the first two, as much as was computed before it was known
-        # A step that was planned before the scheduler had heard of it.
         self.run_step(mover, Step(stores=[Run([8, 9], more)]))
-        mover.drain(10)
-        self.assertFalse(self.c.contains(self.ns, [key_of(more[0], i) for i in (2, 3)]).any())
-        self.run_step(mover, Step(stores=[Run([8, 9], more)], failures=1))
         mover.drain(10)
         self.assertTrue(self.c.contains(self.ns, [key_of(n, i) for n in more for i in range(LAYERS)]).all())
 
@@ -152,15 +152,15 @@ class Layers(OneRank):
         rank.kill()
         self.run_step(mover, Step(loads=[Run([4, 5, 6, 7], names)]))
         self.assertEqual(mover.take_failed(), {4, 5, 6, 7})
-        self.run_step(mover, Step(stores=[Run([0], self.names(1))], failures=1))
+        self.run_step(mover, Step(stores=[Run([0], self.names(1))]))
         mover.drain(10)
         self.assertFalse(mover.busy)
         rank.start()
 
         def again():
-            self.run_step(mover, Step(stores=[Run([0, 1, 2, 3], names)], failures=1))
+            self.run_step(mover, Step(stores=[Run([0, 1, 2, 3], names)]))
             mover.drain(10)
-            self.run_step(mover, Step(loads=[Run([4, 5, 6, 7], names)], failures=mover._failures))
+            self.run_step(mover, Step(loads=[Run([4, 5, 6, 7], names)]))
             return not mover.take_failed()
 
         until(again, "it loads again")
@@ -172,64 +172,137 @@ class LateCopies(Layers):
     late = True
 
 
-class Plans(OneRank):
-    def setUp(self):
-        super().setUp()
-        self.plan = Plan(self.c, self.ns, LAYERS, TOKENS)
+class Ahead(Engines):
+    """Loads that requests wait for, of two groups of layers."""
 
-    def put(self, names):
-        for n in names:
-            for i in range(LAYERS):
-                self.assertTrue(self.c.put(self.ns, key_of(n, i), b"x" * BYTES + n + bytes([i])))
+    groups = (Group(TOKENS, range(2)), Group(TOKENS, range(2, LAYERS), 2 * TOKENS))
 
-    def step(self, *what):
-        step = Step()
-        self.plan.schedule(step, *what)
-        return self.plan.planned(step)
+    def waited(self, mover, step):
+        """Steps, of which the first has the loads, until its requests wait no more: all, and those that lost something."""
+        ended, lost, wanted = set(), set(), set(step.ahead)
+        deadline = time.monotonic() + 60
+        while ended != wanted:
+            self.assertLess(time.monotonic(), deadline, ended)
+            self.run_step(mover, step)
+            mover.advance()
+            now_ended, now_lost = mover.take_waited()
+            ended, lost, step = ended | now_ended, lost | now_lost, Step(computes=False)
+        return ended, lost
 
-    def test_all_layers_or_none(self):
-        names = [random.randbytes(8) for _ in range(6)]
-        self.put(names)
-        self.assertEqual(self.plan.matched("r", names, 6 * TOKENS, 0), 5 * TOKENS)  # a token is left to compute
-        self.assertEqual(self.plan.matched("r", names, 6 * TOKENS + 1, 2 * TOKENS), 4 * TOKENS)
-        self.assertEqual(self.plan.matched("r", names, 6 * TOKENS + 1, 2 * TOKENS + 1), 0)
-        self.c.delete(self.ns, [key_of(names[3], 1)])
-        self.assertEqual(self.plan.matched("r", names, 6 * TOKENS + 1, 0), 3 * TOKENS)
+    def until_ended(self, mover, request, ended):
+        """Requests that have ended when this one has, and those of them that lost something."""
+        ended, lost, deadline = set(ended), set(), time.monotonic() + 60
+        while request not in ended:
+            self.assertLess(time.monotonic(), deadline)
+            mover.advance()
+            now_ended, now_lost = mover.take_waited()
+            ended, lost = ended | now_ended, lost | now_lost
+        return ended, lost
 
-    def test_what_is_computed_faster_is_not_loaded(self):
-        names = [random.randbytes(8) for _ in range(6)]
-        self.put(names)
-        for rate, want in ((None, 6), (1.0, 6), ("auto", 6)):
-            self.assertEqual(Plan(self.c, self.ns, LAYERS, TOKENS, rate).matched("r", names, 6 * TOKENS + 1, 0), want * TOKENS, rate)
-        with mock.patch.object(self.c, "advise") as advise:
-            advise.return_value.blocks = LAYERS + 1  # one layer of a second block is of no use
-            self.assertEqual(Plan(self.c, self.ns, LAYERS, TOKENS, 100.0).matched("r", names, 6 * TOKENS + 1, 0), TOKENS)
-            self.assertAlmostEqual(advise.call_args.args[2], TOKENS / 100.0 / LAYERS)
-        self.assertRaises(ValueError, Plan, self.c, self.ns, LAYERS, TOKENS, -1)
+    def fetch(self, blocks, names):
+        """What of each group is to be loaded into blocks, of the second one the last two."""
+        return Step(ahead={"r": [Run(list(blocks), names), Run(list(blocks)[-2:], names[-2:], group=1)]})
 
-    def test_a_request(self):
-        """Its prefix is loaded in its first step; blocks are stored as they are full; blocks that were lost are stored anew."""
-        names = [random.randbytes(8) for _ in range(6)]
-        self.put(names[:2])
-        self.assertEqual(self.plan.matched("r", names, 6 * TOKENS + 3, 0, shared_tokens=3 * TOKENS), 2 * TOKENS)
-        self.plan.allocated("r", 2 * TOKENS)
-        first = self.step("r", [10, 11, 12, 13], True, 2 * TOKENS, TOKENS + 5)
-        self.assertEqual(first, Step([Run([10, 11], names[:2], None, 2)], [Run([12], names[2:3], names[1], 1)]))
-        self.assertEqual(self.step("r", [14, 15, 16], False, 3 * TOKENS + 5, 3 * TOKENS - 2), Step([], [Run([13, 14, 15], names[3:], names[2])]))
-        self.assertEqual(self.step("r", [], False, 6 * TOKENS + 3, 1), Step())
-        self.plan.failed()
-        back = self.step("r", [], False, TOKENS, 2 * TOKENS)
-        self.assertEqual(back, Step([], [Run([11, 12], names[1:3], names[0], 2)], failures=1))
-        self.plan.finished("r", None)
-        self.assertEqual(self.step("r", [], False, 0, TOKENS), Step(failures=1))
+    def test_a_request_has_all_groups_before_it_is_computed(self):
+        for staging in (MIB, BYTES):
+            with self.subTest(staging):
+                there, names = self.stored(20, staging)
+                here, mover = self.engine(staging=staging)
+                blocks = list(range(40, 20, -1))
+                self.assertEqual(self.waited(mover, self.fetch(blocks, names)), ({"r"}, set()))
+                for i in range(LAYERS):
+                    some = blocks if i < 2 else blocks[-2:]
+                    self.assertTrue((here[i].rows[some] == there[i].rows[20 - len(some) : 20]).all(), i)
+                    rest = [b for b in range(BLOCKS) if b not in some]
+                    self.assertFalse(here[i].rows[rest].any(), i)
+                self.assertEqual((mover.counts.loaded, mover.counts.lost, mover.take_failed()), (20 * 2 + 2 * 2, 0, set()))
 
-    def test_hints_reach_each_layer(self):
-        names = [random.randbytes(8) for _ in range(3)]
-        self.plan.matched("r", names, 3 * TOKENS, 0, shared_tokens=TOKENS + 1)
-        with mock.patch.object(self.c, "hint") as hint:
-            self.plan.finished("r", 2.5)
-        self.assertEqual([c.args[1] for c in hint.call_args_list], [[key_of(n, i) for n in names] for i in range(LAYERS)])
-        self.assertEqual({(c.kwargs["shared"], c.kwargs["due"]) for c in hint.call_args_list}, {(1, 2.5)})
+    def test_one_object_lost_is_all_lost_and_nothing_is_written_afterwards(self):
+        for layer, block in ((0, 0), (1, 7), (2, 6), (3, 7)):
+            with self.subTest(layer=layer):
+                _, names = self.stored(8)
+                _, others = self.stored(4)
+                self.assertEqual(self.c.delete(self.ns, [key_of(names[block], layer)]), 1)
+                here, mover = self.engine(staging=BYTES)
+                step = self.fetch(range(8), names)
+                step.ahead["other"] = [Run([20, 21, 22, 23], others), Run([22, 23], others[2:], group=1)]
+                mover.begin(step)
+                mover.load()
+                ended, lost = self.until_ended(mover, "r", set())
+                for m in here:
+                    m.rows[:8] = 77  # the engine has given the blocks to another request
+                mover.end()
+                ended, more = self.until_ended(mover, "other", ended)
+                self.assertEqual((ended, lost | more), ({"r", "other"}, {"r"}))
+                mover.drain(10)
+                self.assertTrue(all((m.rows[:8] == 77).all() for m in here))
+                self.assertEqual(mover.take_failed(), set())
+                self.assertEqual(sorted(mover._free), list(range(layers.BUFFERS)))
+
+    def test_steps_store_while_a_request_waits_for_what_is_lost(self):
+        """Nothing that is computed has to do with it."""
+        _, names = self.stored(4)
+        self.c.delete(self.ns, [key_of(names[0], 0)])
+        _, mover = self.engine()
+        more, step = self.names(2), self.fetch(range(4), names)
+        step.stores = [Run([8, 9], more), Run([8, 9], more, group=1)]
+        self.assertEqual(self.waited(mover, step), ({"r"}, {"r"}))
+        mover.drain(10)
+        self.assertTrue(self.c.contains(self.ns, [key_of(n, i) for n in more for i in range(LAYERS)]).all())
+
+    def test_a_rank_that_hangs_ends_the_wait(self):
+        _, names = self.stored(8)
+        here, mover = self.engine()
+        with mock.patch.object(layers, "LOAD_SECONDS", 0.2), mock.patch.object(mover._client, "done", side_effect=lambda s: time.sleep(s) or []):
+            self.assertEqual(self.waited(mover, self.fetch(range(8), names)), ({"r"}, {"r"}))
+        self.assertEqual(mover.counts.bubble_seconds, 0.0)
+        mover.drain(10)
+        self.assertFalse(any(m.rows.any() for m in here))
+        self.assertEqual(sorted(mover._free), list(range(layers.BUFFERS)))
+
+    def test_a_fault_of_a_copy_is_a_miss_of_all(self):
+        _, names = self.stored(4)
+        here, mover = self.engine()
+        mover.begin(self.fetch(range(4), names))
+        with mock.patch.object(here[0], "write", side_effect=RuntimeError("no device")), self.assertRaises(RuntimeError):
+            mover.load()
+            while not mover.take_waited()[0]:
+                mover.advance()
+        mover.fail()
+        self.assertEqual(mover.take_waited(), ({"r"}, {"r"}))
+        mover.drain(10)
+        self.assertEqual(sorted(mover._free), list(range(layers.BUFFERS)))
+
+    def test_nothing_to_load_is_no_wait(self):
+        _, mover = self.engine()
+        self.assertEqual(self.waited(mover, Step(ahead={"r": []})), ({"r"}, set()))
+
+    def test_a_killed_rank_is_a_miss(self):
+        rank = Rank().start()
+        self.addCleanup(rank.end)
+        _, mover = self.engine(rank.socket)
+        names = self.names(4)
+        self.run_step(mover, Step(stores=[Run([0, 1, 2, 3], names), Run([0, 1, 2, 3], names, group=1)]))
+        mover.drain(10)
+        rank.kill()
+        self.assertEqual(self.waited(mover, self.fetch(range(4, 8), names)), ({"r"}, {"r"}))
+
+    def test_layers_of_which_the_engine_says_nothing_are_stored_at_the_end(self):
+        here, mover = self.engine()
+        names = self.names(2)
+        mover.begin(Step(stores=[Run([0, 1], names), Run([0, 1], names, group=1)]))
+        mover.load()
+        mover.save(1)
+        for m in here:
+            m.rows[:2] = 5
+        mover.end()
+        mover.drain(10)
+        self.assertTrue(self.c.contains(self.ns, [key_of(n, i) for n in names for i in range(LAYERS)]).all())
+        self.assertEqual([bytes(self.c.get(self.ns, key_of(names[0], i)))[:1] for i in range(LAYERS)], [b"\5", b"\0", b"\5", b"\5"])
+
+
+class LateAhead(Ahead):
+    late = True
 
 
 if __name__ == "__main__":
