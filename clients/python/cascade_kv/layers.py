@@ -24,7 +24,10 @@ from numpy.typing import NDArray
 
 from . import memory
 from .client import Client
+from .errors import RegionRefused
 from .layout import Layout
+from .region import Region
+from .ring import STUCK, Ring
 from .worth import Worth
 
 logger = logging.getLogger("cascade_kv.layers")
@@ -32,6 +35,9 @@ logger = logging.getLogger("cascade_kv.layers")
 BUFFERS: Final = 16  # in which a mover's staging memory is divided; each is of one job
 LOAD_SECONDS: Final = 5.0  # that a step waits while none of its loads ends; then what is left is a miss
 STORE_SECONDS: Final = 0.25  # that a step waits for room in the staging memory; then what is left of it is not stored
+SPARED: Final = BUFFERS // 4  # buffers that loads which wait for their turn leave to stores
+AHEAD: Final = 2  # layers that the disks read beyond the one that the engine computes
+WORD: Final = 1  # of the ring
 SHUTDOWN_SECONDS: Final = 10.0
 
 # Whether a copy that was begun has ended; None: it had when it was begun.
@@ -65,6 +71,11 @@ class Step:
     loads: list[Run] = field(default_factory=list)
     stores: list[Run] = field(default_factory=list)
     failures: int = 0  # steps with failed loads that the scheduler had heard of when it planned this one
+
+
+def turns(layer: int, layers: int) -> int:
+    """How many layers, from the first on, the disks may read when the engine comes to one."""
+    return min(layer + 1 + AHEAD, layers)
 
 
 def key_of(name: bytes, layer: int) -> bytes:
@@ -172,27 +183,39 @@ class Mover:
     and in those that were planned before the scheduler had heard of it.
     """
 
-    def __init__(self, client: Client, ns: str, layers: Sequence[Layer], block_bytes: int, staging_bytes: int, layout: Layout | None = None) -> None:
-        """block_bytes: of one layer of a block. RegionRefused if the rank does not take the staging memory."""
+    def __init__(
+        self,
+        client: Client,
+        ns: str,
+        layers: Sequence[Layer],
+        block_bytes: int,
+        staging_bytes: int,
+        layout: Layout | None = None,
+        *,
+        ring: bool = False,
+    ) -> None:
+        """block_bytes: of one layer of a block. RegionRefused if the rank does not take the staging memory.
+
+        ring: it is that of a Ring, if the rank makes one, and blocks that only its disks have are read into it when the turn of their layer comes.
+        """
         self._client, self._ns, self._layers, self._layout = client, ns, layers, layout
         self._most = max(1, staging_bytes // (BUFFERS * block_bytes))  # blocks of a buffer
         self._block = block_bytes
-        size = BUFFERS * self._most * block_bytes
-        fd = os.memfd_create("cascade-layers", os.MFD_CLOEXEC)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wants_ring = ring
+        self._ring: Ring | None = None
+        self._region: Region
+        self.staging: NDArray[np.uint8]
+        self._free: list[int]
+        self._jobs: dict[int, _Piece] = {}
+        self._copying: list[tuple[Callable[[], bool], _Piece]] = []  # copies under way: of a load, or before a store
+        self._turn = 0  # value of the ring's word with which no layer of this step begins: the first one's is the next
         try:
-            os.ftruncate(fd, size)
-            self.staging = memory.map_file(fd, size, write=True)
-            self._region = client.region(fd=fd, notify=self._bell)
+            self._stage(self._new_ring())
         except BaseException:
             os.close(self._bell)
             raise
-        finally:
-            os.close(fd)
-        self._free = list(range(BUFFERS))
-        self._copying: list[tuple[Callable[[], bool], _Piece]] = []  # copies under way: of a load, or before a store
         self._waiting: collections.deque[_Piece] = collections.deque()  # loads without a buffer
-        self._jobs: dict[int, _Piece] = {}
         self._number = 0
         self._left = [0] * len(layers)  # pieces of each layer that are not yet loaded
         self._bad: set[int] = set()
@@ -208,6 +231,7 @@ class Mover:
         """A step begins. What the scheduler planned before it had heard of a failed load is computed from wrong KV."""
         self._step, self._patience, self._awaited = step, STORE_SECONDS, set()
         self._spoiled = step.failures < self._failures
+        self._renew()
 
     def load(self) -> None:
         """The engine's memory may be written to: the step's loads are queued."""
@@ -217,11 +241,14 @@ class Mover:
                     self._waiting.append(piece)
                     self._left[layer] += 1
         self._moved = time.monotonic()
+        self._turn += len(self._layers)
+        self._let(0)
         self._advance(0.0)
 
     def wait(self, layer: int) -> None:
         """Until what the step loads of the layer is in the engine, or has failed."""
         self._awaited.add(layer)
+        self._let(layer)
         while self._left[layer]:
             left = self._moved + LOAD_SECONDS - time.monotonic()
             if left <= 0:
@@ -293,6 +320,59 @@ class Mover:
             os.close(self._bell)
             self._bell = -1
 
+    # Staging memory, and whose turn it is.
+
+    def _stage(self, ring: Ring | None) -> None:
+        """Makes the staging memory: that of a ring, or of this process."""
+        size = BUFFERS * self._most * self._block
+        if ring is not None:
+            self.staging, self._region = ring.data[:size], ring
+        else:
+            fd = os.memfd_create("cascade-layers", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, size)
+                self.staging = memory.map_file(fd, size, write=True)
+                self._region = self._client.region(fd=fd, notify=self._bell)
+            finally:
+                os.close(fd)
+        self._ring, self._free = ring, list(range(BUFFERS))
+
+    def _new_ring(self) -> Ring | None:
+        """A ring, if there is to be one and the rank makes it."""
+        if not self._wants_ring:
+            return None
+        try:
+            return self._client.ring(BUFFERS * self._most * self._block, notify=self._bell)
+        except RegionRefused as e:
+            logger.warning("no ring: blocks of the rank's disks come by way of its memory: %s", e)
+            self._wants_ring = False
+            return None
+
+    def _renew(self) -> None:
+        """A ring ends with its connection: other staging memory takes its place once nothing is under way in it."""
+        had = self._ring
+        if self.busy or not (self._wants_ring if had is None else had.ended):
+            return
+        ring = self._new_ring()
+        if ring is not None or had is not None:
+            self._region.detach()
+            self._stage(ring)
+
+    def _let(self, layer: int) -> None:
+        """The engine comes to a layer: the disks may read it and those next to it."""
+        if self._ring is not None:
+            self._ring.raise_word(WORD, self._turn + turns(layer, len(self._layers)))
+
+    def _after(self, layer: int) -> tuple[int, int] | None:
+        return None if self._ring is None else (WORD, self._turn + layer + 1)
+
+    def _ended(self, piece: _Piece, statuses: NDArray[np.uint8]) -> None:
+        """A job has ended. A disk that does not answer may write to its buffer still, which is not used again."""
+        stuck = bool((statuses == STUCK).any())
+        self._done(piece, (statuses == 1) & (not stuck))
+        if stuck:
+            self._free.remove(piece.buffer)
+
     # Pieces.
 
     def _pieces(self, run: Run, layer: int, load: bool) -> list[_Piece]:
@@ -329,7 +409,7 @@ class Mover:
     def _advance(self, seconds: float) -> None:
         """Begins what can begin and ends what has ended; waits so long for the end of a job, if any is under way."""
         self._copies()
-        while self._waiting and self._free:
+        while self._waiting and len(self._free) > (0 if self._ring is None else SPARED):
             piece = self._waiting.popleft()
             self._take(piece)
             self._queue(piece)
@@ -345,7 +425,7 @@ class Mover:
             if ended is None:
                 continue
             try:
-                self._done(ended, np.asarray(statuses) == 1)
+                self._ended(ended, np.asarray(statuses))
             except Exception as e:  # done reports each job once, so the others are ended first
                 wrong = e
         if wrong is not None:
@@ -371,7 +451,7 @@ class Mover:
         extents[:, 0, 1] = self._block
         self._jobs[self._number] = piece
         if piece.load:
-            queued = self._client.load(self._ns, self._region, keys, extents, job=self._number)
+            queued = self._client.load(self._ns, self._region, keys, extents, job=self._number, after=self._after(piece.layer))
         else:
             if self._layout is not None:
                 self._client._declare(self._ns, self._layout)  # once for a connection
