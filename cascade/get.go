@@ -57,6 +57,9 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...G
 	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0})
 }
 
+// PinDeep is load.PinDeep.
+func PinDeep(s *Store, ns string, keys []string) []*View { return load.PinDeep(s.load, ns, keys) }
+
 // getting is how blocks are got.
 type getting struct {
 	verify bool           // memory hits are checked

@@ -3,6 +3,7 @@ package gio
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -15,11 +16,21 @@ import (
 type Device struct {
 	r       *region
 	mapped  bool
+	cancels *cancels // of the queue in the same process; nil: nobody cancels
 	sqSeen  uint32
 	cqTail  uint32
 	active  int
 	started [MaxDepth]deviceSlot
 }
+
+// cancels are, by IOCB, what became of one that waits for its event: 0, nothing; cancelAsked by the host; cancelDone by the
+// device, which has not begun it then. They lie in no region.
+type cancels [MaxDepth]atomic.Uint32
+
+const (
+	cancelAsked = 1
+	cancelDone  = 2
+)
 
 type deviceSlot struct {
 	state  deviceState
@@ -123,7 +134,9 @@ func (d *Device) step() bool {
 func (d *Device) advance(i uint32) (happened bool) {
 	s, b := &d.started[i], d.r.slots[i].iocb
 	if s.state == waiting {
-		if w := b.eventWord; w < Events && int32(d.r.h.event[w].Load()-b.eventValue) < 0 {
+		if d.cancels != nil && d.cancels[i].CompareAndSwap(cancelAsked, cancelDone) {
+			s.num, s.window = 0, 0
+		} else if w := b.eventWord; w < Events && int32(d.r.h.event[w].Load()-b.eventValue) < 0 {
 			return false
 		}
 		s.state = started

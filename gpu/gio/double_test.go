@@ -1,6 +1,7 @@
 package gio
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -136,4 +137,70 @@ func TestStalledDouble(t *testing.T) {
 		t.Error(err)
 	}
 	closeServer(t, s)
+}
+
+// TestCancel: an IOCB that waits for its event can be given up: nothing of it is done, then or when the event comes, and its
+// place serves the next ones.
+func TestCancel(t *testing.T) {
+	bothEngines(t, func(t *testing.T, engine string) {
+		q := initQueue(t, engine, Options{Device: small, Files: []*os.File{testFile(t, os.O_RDONLY)}})
+		b := get(t, q, 1, &Event{1, 1})[0]
+		for round := range uint32(20) {
+			b.b.eventValue = round + 1
+			clear(q.Data())
+			fill(b, int(round), 7, Read)
+			issue(t, q, 0, b.ID)
+			if err := q.Cancel(b.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := q.WaitCQE(bound(t), b.ID); !errors.Is(err, ErrCancelled) {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			q.Word(1).Store(round + 1)
+			fill(b, int(round)+1, 3, Read) // other entries, at other places
+			b.Ctx[0].Address, b.Ctx[1].Address, b.Ctx[2].Address = 100*blockBytes, 101*blockBytes, 102*blockBytes
+			issue(t, q, 0, b.ID)
+			if err := q.WaitCQE(bound(t), b.ID); err != nil {
+				t.Fatal(err)
+			}
+			for i := range 7 {
+				if !bytes.Equal(q.Data()[cell(b, i):][:blockBytes], make([]byte, blockBytes)) {
+					t.Fatalf("round %d: block %d was read", round, i)
+				}
+			}
+			for i := range 3 {
+				if !bytes.Equal(q.Data()[(100+i)*blockBytes:][:blockBytes], pattern(b.Ctx[i].Offset, blockBytes)) {
+					t.Fatalf("round %d: block %d has other bytes", round, i)
+				}
+			}
+		}
+		if err := q.Cancel(q.r.depth); !errors.Is(err, ErrState) {
+			t.Errorf("an IOCB that is none: %v", err)
+		}
+	})
+}
+
+// TestCancelTooLate: an IOCB that has begun is done.
+func TestCancelTooLate(t *testing.T) {
+	begun, stall := make(chan struct{}, 1), make(chan struct{})
+	fault := func(io IO) (f Fault) {
+		if io.Index == 0 {
+			begun <- struct{}{}
+			f.Until = stall
+		}
+		return f
+	}
+	q := initQueue(t, "", Options{Device: small, Files: []*os.File{testFile(t, os.O_RDONLY)}, Fault: fault, heap: true})
+	b := get(t, q, 1, nil)[0]
+	fill(b, 1, 16, Read)
+	issue(t, q, 0, b.ID)
+	<-begun
+	if err := q.Cancel(b.ID); err != nil {
+		t.Fatal(err)
+	}
+	close(stall)
+	if err := q.WaitCQE(bound(t), b.ID); err != nil {
+		t.Fatal(err)
+	}
+	checkData(t, q, b, 16)
 }

@@ -15,6 +15,7 @@ var (
 	ErrNoIOCB      = errors.New("gio: too few IOCBs are free: wait for one and release it")
 	ErrState       = errors.New("gio: the IOCB is not in the state that this call is for")
 	ErrTimeout     = errors.New("gio: the IOCB did not end in time; its IOCB and its memory stay taken until it does")
+	ErrCancelled   = errors.New("gio: the IOCB was given up before its event came; none of its I/Os was begun")
 	ErrGone        = errors.New("gio: the engine has ended; what is under way may or may not have been done: drop the queue and its memory, and attach again")
 	ErrBusy        = errors.New("gio: I/Os are still under way; memory and files stay until they end")
 	ErrLayout      = errors.New("gio: this is no region of a layout that this build knows")

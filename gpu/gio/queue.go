@@ -57,8 +57,9 @@ type Queue struct {
 	gone    chan struct{}  // closed when the server's connection ended; nil without one
 	closers []func() error // in this order
 	device  struct {
-		stop chan struct{}
-		done chan struct{}
+		stop    chan struct{}
+		done    chan struct{}
+		cancels cancels
 	}
 	mu struct {
 		sync.Mutex
@@ -72,6 +73,7 @@ type slotState struct {
 	state iocbState
 	base  uint32 // of its next entries
 	num   uint32 // of those under way
+	none  bool   // of an IOCB that has ended: it was given up before it began
 }
 
 type iocbState uint8
@@ -194,7 +196,7 @@ func (q *Queue) Word(i int) *atomic.Uint32 { return &q.r.h.event[i-1].Uint32 }
 // StartDevice starts a goroutine as the region's device.
 func (q *Queue) StartDevice() {
 	q.device.stop, q.device.done = make(chan struct{}), make(chan struct{})
-	d := &Device{r: q.r}
+	d := &Device{r: q.r, cancels: &q.device.cancels}
 	go func() {
 		defer close(q.device.done)
 		d.run(q.device.stop)
@@ -279,7 +281,7 @@ func (q *Queue) Release(ids ...uint32) error {
 // with at most as many I/Os under way as so many SMs have threads for; 0 for all
 // at once. Until an IOCB ends its memory is the engine's. All are checked before
 // the first is issued. Errors: ErrState, ErrInvalid, ErrGone.
-func (q *Queue) IssueIO(ids []uint32, sms int) error {
+func (q *Queue) IssueIO(ids []uint32, sms int) (err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.aliveLocked(); err != nil {
@@ -294,18 +296,19 @@ func (q *Queue) IssueIO(ids []uint32, sms int) error {
 				return fmt.Errorf("%w: issue IOCB %d twice", ErrState, id)
 			}
 		}
-		if err := q.checkIOCB(id); err != nil {
+		if q.mu.slots[id].num, err = q.checkIOCB(id); err != nil {
 			return err
 		}
 	}
 	for _, id := range ids {
 		s, b := &q.mu.slots[id], q.r.slots[id].iocb
-		s.state, s.num = issued, b.num
+		s.state, s.none = issued, false
 		b.base, b.window = s.base, uint32(max(sms, 0)*q.perSM)
 		b.failed, b.firstResult, b.firstFailed = 0, 0, 0
 		clear(b.failures[:])
-		q.prepare(id)
-		s.base += b.num
+		q.device.cancels[id].Store(0)
+		q.prepare(id, s.base, s.num)
+		s.base += s.num
 		q.r.h.sq[q.mu.sqTail%MaxDepth] = id
 		q.mu.sqTail++
 	}
@@ -313,37 +316,55 @@ func (q *Queue) IssueIO(ids []uint32, sms int) error {
 	return nil
 }
 
-// checkIOCB finds mistakes of the caller. The engine does not rely on it.
-func (q *Queue) checkIOCB(id uint32) error {
+// checkIOCB finds mistakes of the caller, and returns the number of IOCTXs. The engine does not rely on it. Where the client is
+// another process than the engine's it may change what it has filled in meanwhile; the number that counts is the one that was checked.
+func (q *Queue) checkIOCB(id uint32) (num uint32, err error) {
 	s := &q.r.slots[id]
-	if s.iocb.num == 0 || s.iocb.num > q.r.numIOCTX || s.iocb.op > uint32(Write) {
-		return fmt.Errorf("%w: IOCB %d has %d IOCTXs of operation %d", ErrInvalid, id, s.iocb.num, s.iocb.op)
+	num, op := s.iocb.num, s.iocb.op
+	if num == 0 || num > q.r.numIOCTX || op > uint32(Write) {
+		return 0, fmt.Errorf("%w: IOCB %d has %d IOCTXs of operation %d", ErrInvalid, id, num, op)
 	}
-	for k, c := range s.ctx[:s.iocb.num] {
+	for k, c := range s.ctx[:num] {
 		if int(c.ID) >= len(q.r.buffers) || c.Bytes == 0 || c.Bytes > c.Length || bits.Len32(c.Bytes) > 31 || int64(c.Offset) < 0 ||
 			c.Address > q.r.buffers[c.ID].bytes || uint64(c.Length) > q.r.buffers[c.ID].bytes-c.Address || c.File >= q.r.files {
-			return fmt.Errorf("%w: IOCTX %d of IOCB %d: %+v", ErrInvalid, k, id, c)
+			return 0, fmt.Errorf("%w: IOCTX %d of IOCB %d: %+v", ErrInvalid, k, id, c)
 		}
 	}
-	return nil
+	return num, nil
 }
 
 // prepare writes the entries of an IOCB: gio_prepare of gio.h.
-func (q *Queue) prepare(id uint32) {
+func (q *Queue) prepare(id, base, num uint32) {
 	s := &q.r.slots[id]
 	op := uint8(opReadFixed)
 	if s.iocb.op == uint32(Write) {
 		op = opWriteFixed
 	}
-	for k, c := range s.ctx[:s.iocb.num] {
-		s.sqes[(s.iocb.base+uint32(k))&(q.r.numIOCTX-1)] = submission{opcode: op, flags: flagFixedFile, file: int32(c.File), offset: c.Offset,
-			addr: q.r.buffers[c.ID].address + c.Address, len: c.Bytes, user: uint64(k), buffer: uint16(c.ID)}
+	for k, c := range s.ctx[:num] {
+		buffer := q.r.buffers[min(int(c.ID), len(q.r.buffers)-1)]
+		s.sqes[(base+uint32(k))&(q.r.numIOCTX-1)] = submission{opcode: op, flags: flagFixedFile, file: int32(c.File), offset: c.Offset,
+			addr: buffer.address + c.Address, len: c.Bytes, user: uint64(k), buffer: uint16(c.ID)}
 	}
+}
+
+// Cancel has an IOCB that waits for its event end without having begun: WaitCQE returns ErrCancelled then, and its memory
+// was not touched. One that has begun goes on, and one that is not under way stays as it is. ErrState where the queue's device is
+// none of StartDevice: raise the event then.
+func (q *Queue) Cancel(id uint32) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if id >= q.r.depth || q.device.stop == nil {
+		return fmt.Errorf("%w: cancel IOCB %d", ErrState, id)
+	}
+	if q.mu.slots[id].state == issued {
+		q.device.cancels[id].CompareAndSwap(0, cancelAsked)
+	}
+	return nil
 }
 
 // WaitCQE waits until an IOCB has ended, at most until ctx does, or 30 s where
 // ctx has no deadline. The caller owns the IOCB then, and its memory. Errors:
-// IOError, ErrTimeout, after which WaitCQE may be called once more, ErrGone,
+// IOError, ErrTimeout, after which WaitCQE may be called once more, ErrCancelled, ErrGone,
 // ErrState.
 func (q *Queue) WaitCQE(ctx context.Context, id uint32) error {
 	if _, bounded := ctx.Deadline(); !bounded {
@@ -389,7 +410,11 @@ func (q *Queue) drainLocked() {
 	tail := q.r.h.cqTail.Load()
 	for n := 0; q.mu.cqHead != tail && n < MaxDepth; n++ {
 		if id := q.r.h.cq[q.mu.cqHead%MaxDepth]; id < q.r.depth && q.mu.slots[id].state == issued {
-			q.mu.slots[id].state = ended
+			s := &q.mu.slots[id]
+			s.state, s.none = ended, q.device.cancels[id].Load() == cancelDone
+			if s.none { // the engine has seen none of its entries
+				s.base -= s.num
+			}
 		}
 		q.mu.cqHead++
 	}
@@ -397,6 +422,9 @@ func (q *Queue) drainLocked() {
 
 func (q *Queue) outcomeLocked(id uint32) error {
 	b := q.r.slots[id].iocb
+	if q.mu.slots[id].none {
+		return fmt.Errorf("%w: IOCB %d", ErrCancelled, id)
+	}
 	if b.failed == 0 {
 		return nil
 	}

@@ -223,12 +223,17 @@ func (s *Server) Send(c *net.UnixConn) error {
 
 // File duplicates the region's memfd, for a device in a process of its own. Error:
 // ErrGone.
-func (s *Server) File() (*os.File, error) {
-	fds, err := s.duplicate(&s.ring)
+func (s *Server) File() (*os.File, error) { return s.duplicateOf(&s.ring, "gio-region") }
+
+// DataFile duplicates the memfd of the data memory. Error: ErrGone.
+func (s *Server) DataFile() (*os.File, error) { return s.duplicateOf(&s.data, "gio-data") }
+
+func (s *Server) duplicateOf(m *memory, name string) (*os.File, error) {
+	fds, err := s.duplicate(m)
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fds[0]), "gio-region"), nil
+	return os.NewFile(uintptr(fds[0]), name), nil
 }
 
 // duplicate duplicates memfds, for their numbers may be those of other files as

@@ -23,11 +23,11 @@ func (s *Store) grow() {
 			s.mu.Unlock()
 			return
 		}
-		s.pool.set(g, all) // whoever gets one of its files has locked mu after this
 		for d, f := range all {
 			s.ring.Add(g*len(all)+d, f)
 		}
 		s.mu.Lock()
+		s.pool.set(g, all)
 		for file, end := s.pool.group(g); file < end; file++ {
 			s.mu.free = append(s.mu.free, uint32(file))
 			s.mu.stats.Files++

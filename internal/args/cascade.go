@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/block"
 	"cascadekv/internal/transfer"
 )
@@ -165,14 +166,18 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options
 	o := options{rest: args, now: now}
 	for o.next() {
 		switch {
-		case o.word == "KEYS" && len(o.rest) > 0:
+		case o.word == "KEYS" && len(o.rest) > 0 && (t.After.Word == 0 || t.Job >= 0):
 			return t, o.rest, ""
+		case o.word == "KEYS" && len(o.rest) > 0:
+			o.fail("ERR AFTER is for jobs (JOB)")
 		case o.word == "JOB":
 			n, err := strconv.ParseInt(o.value(), 10, 64)
 			if err != nil || n < 0 {
 				o.fail("ERR a job is a number from 0 on")
 			}
 			t.Job = n
+		case o.word == "AFTER" && !store:
+			t.After.Word, t.After.Value = o.event()
 		case !store:
 			o.fail(Syntax)
 		case o.hint(&t.Hint):
@@ -194,6 +199,16 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options
 	}
 	o.fail(Syntax) // without keys
 	return t, nil, o.bad
+}
+
+// event reads a word of a ring, and a value for it.
+func (o *options) event() (word int, value uint32) {
+	w, err := strconv.ParseUint(o.value(), 10, 64)
+	v, bad := strconv.ParseUint(o.value(), 10, 32)
+	if err != nil || bad != nil || w < 1 || w > direct.Words {
+		o.fail("ERR AFTER wants a word of the ring, 1 to 32, and a number of 32 bits")
+	}
+	return int(w), uint32(v)
 }
 
 const (

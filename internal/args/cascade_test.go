@@ -65,7 +65,7 @@ func FuzzParseAdvise(f *testing.F) {
 }
 
 func FuzzParseTransfer(f *testing.F) {
-	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k", "SHARED 1 DUE 0 KEYS a"} {
+	for _, s := range []string{"KEYS a", "GENERATED KEYS a", "CHAIN PREFIX REPLACE PARENT p PX 5 JOB 7 KEYS a b", "JOB -1 KEYS a", "PARENT KEYS KEYS", "PX", "chain keys k", "SHARED 1 DUE 0 KEYS a", "AFTER 32 4294967295 JOB 1 KEYS a", "AFTER 1 1 KEYS a", "JOB 1 AFTER 0 1 KEYS a"} {
 		f.Add(s, true)
 		f.Add(s, false)
 	}
@@ -84,6 +84,9 @@ func FuzzParseTransfer(f *testing.F) {
 		}
 		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Generated || o.Replace || !o.Expires.IsZero() || o.Hint != (cascade.Hint{})) {
 			t.Fatalf("a LOAD with %+v", o)
+		}
+		if a := o.After; a.Word < 0 || a.Word > 32 || a.Word > 0 && (store || o.Job < 0) {
+			t.Fatalf("%+v", o)
 		}
 		if o.Job < -1 || !o.Expires.IsZero() && !o.Expires.After(now) {
 			t.Fatalf("%+v", o)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"cascadekv/gpu/direct"
 	"cascadekv/gpu/nvme"
 	"cascadekv/internal/config"
 )
@@ -41,4 +42,24 @@ func watchNVMe(ctx context.Context, t *nvme.Tier, log *slog.Logger) {
 		return
 	}
 	log.Info("the nvme tier is ready", "bytes", u.Capacity)
+}
+
+// rings returns what makes rings over the disks, nil where there are none.
+func (l *levels) rings() func(bytes int64) (*direct.Ring, error) {
+	disks := l.nvme
+	if disks == nil {
+		return nil
+	}
+	return func(bytes int64) (*direct.Ring, error) {
+		containers, err := disks.Containers()
+		if err != nil {
+			return nil, err
+		}
+		defer func() {
+			for _, f := range containers {
+				_ = f.Close() // read-only, or nil
+			}
+		}()
+		return direct.Open(containers, direct.Options{Bytes: bytes})
+	}
 }

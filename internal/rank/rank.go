@@ -125,7 +125,7 @@ func Open(ctx context.Context, o Options) (_ *Rank, err error) {
 		Store: r.store, Node: r.node(), Socket: c.Socket, Listen: c.Listen, Admin: c.Admin.Listen, AllowUIDs: c.AllowUIDs,
 		Version: buildinfo.Version(), Limits: serverLimits(*c, o.Password, openFiles(*c, log)), Log: log,
 		ZeroCopy: c.Resp.ByReference == "auto" && c.Peers.Fabric != "mpi", // a network adapter may know the memory by its address
-		Spin:     c.Resp.Spin.Std(), Inherited: o.Program.State, Upgrade: r.upgrade, Config: r.settings.texts,
+		Spin:     c.Resp.Spin.Std(), Inherited: o.Program.State, Upgrade: r.upgrade, Config: r.settings.texts, Rings: r.levels.rings(),
 	})
 	if err != nil {
 		return nil, err

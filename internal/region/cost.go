@@ -21,6 +21,7 @@ type Cost struct {
 	Descriptors int   // kept open
 	Address     int64 // bytes of address space
 	Tables      int64 // bytes of page tables, once every page that can be there was touched
+	Pinned      int64 // bytes of memory that this process made, and that no one pages out
 }
 
 // CostOf is the cost of a region of size bytes, on a machine with so much memory,
@@ -33,6 +34,7 @@ func (c Cost) add(o Cost, sign int) Cost {
 	return Cost{
 		Mappings: c.Mappings + sign*o.Mappings, Descriptors: c.Descriptors + sign*o.Descriptors,
 		Address: c.Address + int64(sign)*o.Address, Tables: c.Tables + int64(sign)*o.Tables,
+		Pinned: c.Pinned + int64(sign)*o.Pinned,
 	}
 }
 
@@ -50,7 +52,7 @@ func (c Cost) Within(limit Cost) error {
 		is, most int64
 	}{
 		{"mappings", int64(c.Mappings), int64(limit.Mappings)}, {"descriptors", int64(c.Descriptors), int64(limit.Descriptors)},
-		{"bytes of address space", c.Address, limit.Address}, {"bytes of page tables", c.Tables, limit.Tables},
+		{"bytes of address space", c.Address, limit.Address}, {"bytes of page tables", c.Tables, limit.Tables}, {"bytes of memory of rings", c.Pinned, limit.Pinned},
 	} {
 		if part.most > 0 && part.is > part.most {
 			return fmt.Errorf("%w: with this one they would take %d %s, and may take %d; detach some", ErrBudget, part.is, part.name, part.most)

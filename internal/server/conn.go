@@ -127,7 +127,7 @@ func (c *conn) serve() {
 	defer c.rd.Close()
 	for !c.quit && !c.ending.Load() {
 		if q := c.srv.poller.Quiescing(); q != nil {
-			if c.flush() != nil {
+			if c.flush() != nil || c.transfers.HasRing() {
 				return
 			}
 			q.Rest(c.sock)

@@ -20,10 +20,13 @@ func cmdCascadeRegion(c *conn, words [][]byte) {
 	}
 	switch what := strings.ToUpper(string(words[1])); {
 	case what == "FD" && n == 2:
-		c.attach(notify, nil)
+		c.attach(notify, nil, (*transfer.Client).Attach)
 	case what == "PATH" && n == 3:
 		path := string(words[2])
-		c.attach(notify, &path)
+		c.attach(notify, &path, (*transfer.Client).Attach)
+	case what == "RING" && n == 3:
+		bytes, _ := strconv.ParseInt(string(words[2]), 10, 64) // what is no number is no size
+		c.attach(notify, nil, func(x *transfer.Client, fd, event int) (int64, error) { return x.AttachRing(fd, event, bytes) })
 	case what == "DETACH" && len(words) == 3:
 		c.detach(words[2])
 	default:
@@ -31,16 +34,16 @@ func cmdCascadeRegion(c *conn, words [][]byte) {
 	}
 }
 
-// attach attaches the file at path, or the one whose descriptor came along if
+// attach attaches the file at path, or what the descriptor that came along is for if
 // there is no path.
-func (c *conn) attach(notify bool, path *string) {
+func (c *conn) attach(notify bool, path *string, attach func(x *transfer.Client, fd, event int) (int64, error)) {
 	fd, event, err := c.regionFiles(notify, path)
 	var number int64
 	if err == nil {
 		if c.transfers == nil {
 			c.transfers = c.srv.jobs.NewClient()
 		}
-		number, err = c.transfers.Attach(fd, event)
+		number, err = attach(c.transfers, fd, event)
 	}
 	if err != nil {
 		c.wr.Error("ERR " + err.Error())

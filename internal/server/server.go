@@ -16,6 +16,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/dht"
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/admin"
 	"cascadekv/internal/admission"
 	"cascadekv/internal/cpus"
@@ -46,6 +47,9 @@ type Options struct {
 	// anything else than this kernel has that memory by its address; see
 	// cascade.View.ZeroCopy.
 	ZeroCopy bool
+
+	// Rings makes rings; nil: there are none. See transfer.Pool.
+	Rings func(bytes int64) (*direct.Ring, error)
 
 	// Spin bounds how long a connection's thread watches for the client's next
 	// bytes before it goes to sleep; 0: not at all.
@@ -125,6 +129,7 @@ func New(o Options) (*Server, error) {
 	s.http = admin.New(admin.Options{Snapshot: s.Snapshot, Counters: s.adminCounters, Draining: s.isEnding, Admit: s.admitHTTP})
 	s.budget = holdingsBudget(o.Store)
 	s.jobs = transfer.NewPool(o.Store, s.log)
+	s.jobs.Rings = o.Rings
 	s.SetLimits(o.Limits)
 	s.arriving = admission.NewAllowance(heldCommands, heldCommands/2)
 	memory := o.Store.MemoryCapacity()

@@ -53,6 +53,12 @@ func memoryDir(t testing.TB) string {
 // newRigOver makes a rig with a cold tier.
 func newRigOver(t testing.TB, shmBytes int64, cold tiers.Files, change ...func(*Options)) *rig {
 	t.Helper()
+	return newRigWith(t, shmBytes, func(o *cascade.Options) { o.Cold = cold }, change...)
+}
+
+// newRigWith makes a rig of other levels.
+func newRigWith(t testing.TB, shmBytes int64, levels func(*cascade.Options), change ...func(*Options)) *rig {
+	t.Helper()
 	dir := t.TempDir()
 	r := &rig{t: t, sock: filepath.Join(dir, "s")}
 	quiet := slog.New(slog.DiscardHandler)
@@ -60,9 +66,9 @@ func newRigOver(t testing.TB, shmBytes int64, cold tiers.Files, change ...func(*
 	if r.mem, err = shm.Open(filepath.Join(memoryDir(t), "a"), shmBytes); err != nil {
 		t.Fatal(err)
 	}
-	r.store, err = cascade.Open(context.Background(), cascade.Options{
-		Memory: []tiers.Memory{r.mem}, Cold: cold, Log: quiet, Limits: cascade.Limits{RoomDeadline: 200 * time.Millisecond},
-	})
+	all := cascade.Options{Memory: []tiers.Memory{r.mem}, Log: quiet, Limits: cascade.Limits{RoomDeadline: 200 * time.Millisecond}}
+	levels(&all)
+	r.store, err = cascade.Open(context.Background(), all)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,9 @@ const (
 	// regions may take. A region that is as large as the memory takes 1/512.
 	tablesShare = 16
 
+	// pinnedShare is the part of the machine's memory that rings may take.
+	pinnedShare = 4
+
 	// connShare is the part of all of that which the regions of one connection
 	// may take.
 	connShare = 2
@@ -49,7 +52,7 @@ type Budget struct {
 // newBudget is the budget of this process on this machine.
 func newBudget() *Budget {
 	b := &Budget{memory: memlimit.Machine()}
-	b.mu.limit = region.Cost{Mappings: maxMappings() / mappingShare, Address: RegionAddress, Tables: max(b.memory/tablesShare, 16<<20)}
+	b.mu.limit = region.Cost{Mappings: maxMappings() / mappingShare, Address: RegionAddress, Tables: max(b.memory/tablesShare, 16<<20), Pinned: b.memory / pinnedShare}
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_AS, &l) == nil && l.Cur != unix.RLIM_INFINITY {
 		b.mu.limit.Address = min(b.mu.limit.Address, int64(min(l.Cur, 1<<62))/addressShare)
@@ -72,6 +75,7 @@ func (b *Budget) Take(has, add region.Cost) error {
 	most := region.Cost{
 		Mappings: b.mu.limit.Mappings / connShare, Descriptors: b.mu.limit.Descriptors,
 		Address: b.mu.limit.Address / connShare, Tables: b.mu.limit.Tables / connShare,
+		Pinned: b.mu.limit.Pinned / connShare,
 	}
 	if err := has.Plus(add).Within(most); err != nil {
 		return fmt.Errorf("this connection: %w", err)

@@ -63,6 +63,9 @@ func (x *Client) GiveBack(r *Region) error {
 	x.cost = x.cost.Minus(r.cost)
 	defer x.pool.Budget.Give(r.cost)
 	defer x.pool.regions.Add(-1)
+	if r.ring != nil {
+		return errors.Join(closeRing(r.ring), r.Close())
+	}
 	return r.Close() // of a large one the kernel has much to undo
 }
 

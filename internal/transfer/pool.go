@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/cascade/residency"
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
 )
@@ -33,26 +33,21 @@ const (
 	mostJobBytes = 256 << 20
 )
 
-// Store is what transfers need of a store: *cascade.Store.
-type Store interface {
-	PutBatchFunc(ctx context.Context, items []cascade.FuncItem, spread cascade.ParallelFor, h cascade.Hint) []error
-	GetBatch(ctx context.Context, ns string, keys []string, how ...cascade.GetOption) ([]*cascade.View, error)
-	Get(ctx context.Context, ns, key string, how ...cascade.GetOption) (*cascade.View, error)
-	Arena() (cascade.Arena, bool)
-	MemoryCapacity() int64
-}
-
 // Pool runs the jobs of all clients. Workers come when there is work and go when
 // there is none. It is safe for concurrent use.
 type Pool struct {
 	// Budget bounds what regions cost.
 	Budget *Budget
 
-	store     Store
+	// Rings makes the rings of regions, with so many bytes of memory; nil: there are none. Set before there are clients.
+	Rings func(bytes int64) (*direct.Ring, error)
+
+	store     *cascade.Store
 	log       *slog.Logger
 	most      int // workers
 	turnBytes int64
 	helpers   chan struct{} // one for each that spread has called
+	patience  ringPatience
 
 	regions        atomic.Int64 // attached
 	stored, loaded moved
@@ -63,6 +58,7 @@ type Pool struct {
 		sync.Mutex
 		ring    []*Client // with jobs in their queues; whose turn it is first
 		workers int
+		reading int  // jobs that have made all turns, and whose ring reads
 		waiting int  // jobs that are not finished
 		paused  bool // no job begins another turn
 
@@ -80,7 +76,7 @@ func (m *moved) add(size int64) {
 }
 
 // NewPool returns a pool over a store.
-func NewPool(store Store, log *slog.Logger) *Pool {
+func NewPool(store *cascade.Store, log *slog.Logger) *Pool {
 	most := min(cpus.Count(), maxWorkers)
 	return &Pool{
 		Budget:    newBudget(),
@@ -88,6 +84,7 @@ func NewPool(store Store, log *slog.Logger) *Pool {
 		log:       log,
 		most:      most,
 		helpers:   make(chan struct{}, most-1),
+		patience:  ringPatience{eventPatience, turnPatience},
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
 }
@@ -235,12 +232,15 @@ func (p *Pool) made(j *job, more bool) {
 	defer p.mu.Unlock()
 	x := j.of
 	x.running--
-	if !more {
+	switch {
+	case more:
+		x.queue = slices.Insert(x.queue, 0, j)
+		p.readyLocked(x)
+	case len(j.flights) > 0:
+		p.settleLocked(j)
+	default:
 		p.finishLocked(j)
-		return
 	}
-	x.queue = slices.Insert(x.queue, 0, j)
-	p.readyLocked(x)
 }
 
 // finishLocked makes a job one that Collect returns.
@@ -285,6 +285,10 @@ func (p *Pool) stopLocked(j *job) {
 		p.mu.ring = slices.DeleteFunc(p.mu.ring, func(o *Client) bool { return o == x })
 	}
 	j.giveUp()
+	if len(j.flights) > 0 {
+		p.settleLocked(j)
+		return
+	}
 	p.finishLocked(j)
 }
 
@@ -296,12 +300,12 @@ func (p *Pool) Unfinished() int {
 }
 
 // Rest has jobs begin no other turn until Resume, and reports whether none is in
-// one.
+// one, and no ring reads.
 func (p *Pool) Rest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.paused = true
-	return p.mu.workers == 0
+	return p.mu.workers == 0 && p.mu.reading == 0
 }
 
 // Resume undoes Rest.

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/region"
 )
 
@@ -15,8 +16,9 @@ const MaxRegions = 64
 // Region is memory of a client that blocks are copied out of and into.
 type Region struct {
 	*region.Region
-	fd     int // of the file: a program that takes this one's place maps it again
-	notify int // eventfd that counts finished jobs, -1: none
+	fd     int          // of the file: a program that takes this one's place maps it again
+	notify int          // eventfd that counts finished jobs, -1: none
+	ring   *direct.Ring // of which this is the memory; nil: none
 	cost   region.Cost
 	users  int // jobs that are not finished; guarded by the pool's mutex
 }

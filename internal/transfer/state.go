@@ -10,13 +10,17 @@ import (
 	"cascadekv/internal/region"
 )
 
-// Save adds the regions and jobs to what another program gets. No job is in a turn.
+// Save adds the regions and jobs to what another program gets, but for those with rings, which it can not have. No job is in a turn,
+// and no ring reads.
 func (x *Client) Save(to *handover.Conn) {
 	x.pool.mu.Lock()
 	defer x.pool.mu.Unlock()
 	to.LastRegion = x.last
 	number := map[*Region]int64{}
 	for n, r := range x.regions {
+		if r.ring != nil {
+			continue
+		}
 		number[r] = n
 		to.Regions = append(to.Regions, handover.Region{Number: n, FD: int32(r.fd), Notify: int32(r.notify), Size: r.Size()})
 	}
@@ -24,6 +28,11 @@ func (x *Client) Save(to *handover.Conn) {
 		to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
 	}
 	for _, j := range x.queue {
+		if j.at.ring != nil {
+			j.giveUp()
+			to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
+			continue
+		}
 		to.Jobs = append(to.Jobs, j.state(number[j.at]))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"cascadekv/cascade"
 	"cascadekv/cascade/residency"
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/inject"
 	"cascadekv/internal/region"
 	"cascadekv/internal/resp"
@@ -19,6 +20,10 @@ const (
 	NotMoved  = 0 // not stored, or a miss
 	Moved     = 1
 	Cancelled = 2
+
+	// Stuck is of a block that a ring reads from a disk which does not answer: NotMoved, and the disk may write to its
+	// extents for as long as the region is there.
+	Stuck = 3
 )
 
 const (
@@ -50,15 +55,19 @@ type Transfer struct {
 	opt    Options
 	store  bool // else load
 	status []byte
-	next   int  // keys before this are settled
+	next   int  // keys before this are settled, or begun
 	full   bool // there was no room for one
+
+	ring    *direct.Ring // of the region; nil: none
+	flights []*flight    // what the ring reads
+	missed  []int        // keys that the ring was to read and did not
 
 	// repeats has, of a chain, for each key that stands in the command before
 	// where it does first. Nil when there is no such key.
 	repeats map[int]int
 }
 
-// Options are how blocks are stored; a load has Job only.
+// Options are how blocks are stored; a load has Job and After only.
 type Options struct {
 	Parent    string    // key of the first block's parent
 	Chain     bool      // each block is the parent of the next
@@ -67,6 +76,7 @@ type Options struct {
 	Replace   bool      // what the keys name now
 	Expires   time.Time // zero: never
 	Job       int64     // number, of a transfer that is submitted
+	After     After     // of a load
 
 	Hint cascade.Hint // of the blocks
 }
@@ -75,7 +85,10 @@ type Options struct {
 // into the region, or, if store is true, out of it into the store. layout has the
 // place of each key's block. It fails for what no transfer may do.
 func (p *Pool) New(r *Region, ns string, keys []string, layout region.Layout, o Options, store bool) (*Transfer, error) {
-	t := &Transfer{pool: p, region: r.Region, ns: ns, keys: keys, layout: layout, opt: o, store: store, status: make([]byte, len(keys))}
+	t := &Transfer{pool: p, region: r.Region, ring: r.ring, ns: ns, keys: keys, layout: layout, opt: o, store: store, status: make([]byte, len(keys))}
+	if o.After.Word != 0 && r.ring == nil {
+		return nil, errNoRing
+	}
 	t.findAgain()
 	return t, t.check()
 }
@@ -144,8 +157,12 @@ func (t *Transfer) entry(i int) cascade.Entry {
 	return e
 }
 
-// giveUp settles what was not begun as cancelled.
+// giveUp settles what was not begun as cancelled, or is to be tried again.
 func (t *Transfer) giveUp() {
+	for _, i := range t.missed {
+		t.status[i] = Cancelled
+	}
+	t.missed = nil
 	for ; t.next < len(t.keys); t.next++ {
 		t.status[t.next] = Cancelled
 	}
@@ -158,39 +175,66 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 		t.giveUp()
 		return false
 	}
-	from := t.next
-	for bytes := int64(0); t.next < len(t.keys) && t.next-from < turnKeys; t.next++ {
-		if bytes += t.layout.Size(t.next); bytes > t.pool.turnBytes && t.next > from {
-			break
-		}
-	}
+	at, again := t.nextKeys()
 	wait := turnPatience
 	if t.full {
 		wait = noPatience
 	}
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if t.store {
-		t.storeKeys(ctx, within, from, t.next)
-	} else {
-		t.loadKeys(ctx, within, from, t.next)
+	switch {
+	case t.store:
+		t.storeKeys(ctx, within, at[0], t.next)
+	case again:
+		t.loadKeys(ctx, within, at)
+	default:
+		t.loadKeys(ctx, within, t.begin(at))
 	}
 	if ctx.Err() != nil {
 		t.giveUp()
 	}
-	return t.next < len(t.keys)
+	return t.next < len(t.keys) || len(t.missed) > 0
 }
 
-// spread is how the blocks of keys from ≤ i < to are copied.
-func (t *Transfer) spread(from, to int) cascade.ParallelFor {
+// nextKeys takes the keys of the next turn, in order: again those that the ring did not read, once it has ended.
+func (t *Transfer) nextKeys() (at []int, again bool) {
+	rest := t.missed
+	if again = len(rest) > 0; !again {
+		rest = span(t.next, min(t.next+turnKeys, len(t.keys)))
+	}
 	bytes := int64(0)
-	for i := from; i < to && bytes < spreadBytes; i++ {
-		bytes += t.layout.Size(i)
+	for n, i := range rest[:min(turnKeys, len(rest))] {
+		if bytes += t.layout.Size(i); bytes > t.pool.turnBytes && n > 0 {
+			break
+		}
+		at = rest[:n+1]
 	}
-	if bytes < spreadBytes {
-		return alone
+	if again {
+		t.missed = t.missed[len(at):]
+	} else {
+		t.next += len(at)
 	}
-	return t.pool.spread
+	return at, again
+}
+
+// span has the numbers from ≤ i < to.
+func span(from, to int) []int {
+	all := make([]int, to-from)
+	for k := range all {
+		all[k] = from + k
+	}
+	return all
+}
+
+// spread is how the blocks of keys are copied.
+func (t *Transfer) spread(keys []int) cascade.ParallelFor {
+	bytes := int64(0)
+	for _, i := range keys {
+		if bytes += t.layout.Size(i); bytes >= spreadBytes {
+			return t.pool.spread
+		}
+	}
+	return alone
 }
 
 func alone(n int, do func(i int)) {
@@ -216,7 +260,7 @@ func (t *Transfer) storeKeys(ctx, within context.Context, from, to int) {
 	}
 	hint := t.opt.Hint
 	hint.Shared -= from
-	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(from, to), hint) {
+	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(span(from, to)), hint) {
 		switch {
 		case err == nil:
 			t.status[from+k] = Moved
@@ -249,37 +293,53 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 	return nil
 }
 
-// loadKeys loads keys from ≤ i < to, as storeKeys stores them.
-func (t *Transfer) loadKeys(ctx, within context.Context, from, to int) {
-	views, err := t.pool.store.GetBatch(within, t.ns, t.keys[from:to], cascade.Unverified)
-	if err != nil {
-		t.pool.losses.Add(residency.StepLookup, residency.ReasonOf(err), uint64(to-from))
+// loadKeys loads keys, as storeKeys stores them.
+func (t *Transfer) loadKeys(ctx, within context.Context, at []int) {
+	if len(at) == 0 {
 		return
 	}
-	defer t.finish(ctx, from, to)
+	views, err := t.pool.store.GetBatch(within, t.ns, t.names(at), cascade.Unverified)
+	if err != nil {
+		t.pool.losses.Add(residency.StepLookup, residency.ReasonOf(err), uint64(len(at)))
+		return
+	}
+	defer t.finish(ctx, at)
 	ended := cascade.CopiesBegin(views)
 	defer func() { ended(ctx.Err() == nil) }()
-	t.spread(from, to)(len(views), func(k int) {
+	t.spread(at)(len(views), func(k int) {
+		i := at[k]
 		if ctx.Err() != nil {
-			t.status[from+k] = Cancelled
+			t.status[i] = Cancelled
 		}
 		if views[k] == nil {
 			return
 		}
 		if ctx.Err() == nil {
-			t.status[from+k] = t.load(ctx, within, from+k, views[k])
+			t.status[i] = t.load(ctx, within, i, views[k])
 		}
 		views[k].Release()
 	})
 }
 
+// names are the keys at these places.
+func (t *Transfer) names(at []int) []string {
+	if first, n := at[0], len(at); at[n-1] == first+n-1 { // they are in order
+		return t.keys[first:][:n]
+	}
+	names := make([]string, len(at))
+	for k, i := range at {
+		names[k] = t.keys[i]
+	}
+	return names
+}
+
 // finish loses what was loaded by the last turn, if the load fails at its very end.
-func (t *Transfer) finish(ctx context.Context, from, to int) {
-	if to < len(t.keys) {
+func (t *Transfer) finish(ctx context.Context, at []int) {
+	if t.next < len(t.keys) {
 		return
 	}
 	if err := inject.Wait(ctx, inject.Completion); err != nil {
-		for i := from; i < to; i++ {
+		for _, i := range at {
 			if t.status[i] == Moved {
 				t.status[i] = NotMoved
 				t.lost(residency.StepCompletion, residency.ReasonOf(err))

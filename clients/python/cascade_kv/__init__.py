@@ -9,6 +9,7 @@ from .layout import Layout
 from .names import namespace
 from .ops import Event, Events
 from .region import Region
+from .ring import Ring
 from .storage import CascadeAdapter, StorageAdapter
 from .view import View
 
@@ -24,6 +25,7 @@ __all__ = [
     "Probe",
     "Region",
     "RegionRefused",
+    "Ring",
     "Run",
     "StorageAdapter",
     "View",

@@ -24,6 +24,7 @@ from .ops import Events, Move, Op
 from .password import Password
 from .peer import Trust
 from .region import Region
+from .ring import Ring
 from .session import VIEW_BYTES, Done, Ending, Session, Steps, copied, load_move, store_move
 from .view import View
 
@@ -87,6 +88,33 @@ class Client(Session[Link]):
         region.detach = _detach(self, region)
         return region
 
+    def ring(self, size: int, *, notify: int | None = None) -> Ring | None:
+        """Memory of at least size bytes that blocks on the disks of the node come into by themselves: see load. None if the rank is away.
+
+        It is a region for store and load, too, and ends with the connection. notify is as of region. Raises RegionRefused if the rank refuses:
+        it has no disks, or their files are not ready yet.
+        """
+        with self._lock:
+            for attempt in range(2):
+                link = self._connected()
+                if link is None:
+                    return None
+                ring = Ring(size, self._bell_for(notify))
+                try:
+                    self._drive(link, ops.ring(link.state, ring))
+                    ring.detach = _detach(self, ring)
+                    return ring
+                except Refused as e:
+                    ring.close()
+                    raise RegionRefused(str(e)) from e
+                except (LinkLost, ProtocolError) as e:
+                    ring.close()
+                    retry = self._retry(link, e, not attempt, None)
+                    self._lose(e)
+                    if not retry:
+                        break
+        return None
+
     def store(
         self,
         ns: str,
@@ -110,9 +138,23 @@ class Client(Session[Link]):
         """
         return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due))
 
-    def load(self, ns: str, region: Region, keys: Sequence[bytes | str], extents: NDArray[Any], *, job: int | None = None) -> Any:
-        """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store."""
-        return self._move(load_move(ns, region, keys, extents, job))
+    def load(
+        self,
+        ns: str,
+        region: Region,
+        keys: Sequence[bytes | str],
+        extents: NDArray[Any],
+        *,
+        job: int | None = None,
+        after: tuple[int, int] | None = None,
+    ) -> Any:
+        """Copies blocks into the region. What a key with another status than 1 has in its extents is undefined. Else as store.
+
+        after, of a job and a Ring: what only the disks have is read once this word of the ring has reached this value, straight into the ring's
+        memory where extents are of whole pages; what is elsewhere comes at once. A word that nobody raises for a minute makes misses.
+        Status 3: a disk does not answer, and may write to the extents for as long as there is the ring.
+        """
+        return self._move(load_move(ns, region, keys, extents, job, after))
 
     def _move(self, m: Move) -> Any:
         if m.job is None:

@@ -28,7 +28,10 @@ from numpy.typing import NDArray
 
 from . import memory
 from .client import Client
+from .errors import RegionRefused
 from .layout import Layout
+from .region import Region
+from .ring import STUCK, Ring
 
 logger = logging.getLogger("cascade_kv.layers")
 
@@ -36,6 +39,9 @@ BUFFERS: Final = 16  # in which a mover's staging memory is divided; each is of 
 LOAD_SECONDS: Final = 5.0  # that a step waits while none of its loads ends; then what is left is a miss
 STORE_SECONDS: Final = 0.25  # that a step waits for room in the staging memory; then what is left of it is not stored
 IDLE_SECONDS: Final = 0.005  # that a step with nothing to compute waits for the end of a load
+SPARED: Final = BUFFERS // 4  # buffers that loads which wait for their turn leave to stores
+AHEAD: Final = 2  # layers that the disks read beyond the one that the engine computes
+WORD: Final = 1  # of the ring
 SHUTDOWN_SECONDS: Final = 10.0
 
 # Whether a copy that was begun has ended; None: it had when it was begun.
@@ -86,6 +92,11 @@ class Group:
         return 0 if self.window is None else max(0, tokens - self.window + 1) // self.tokens
 
 
+def turns(layer: int, layers: int) -> int:
+    """How many layers, from the first on, the disks may read when the engine comes to one."""
+    return min(layer + 1 + AHEAD, layers)
+
+
 def key_of(name: bytes, layer: int) -> bytes:
     """The key of one layer of the block of that name."""
     return name + layer.to_bytes(4, "big")
@@ -131,31 +142,34 @@ class Mover:
         staging_bytes: int,
         layout: Layout | None = None,
         groups: Sequence[Group] | None = None,
+        *,
+        ring: bool = False,
     ) -> None:
         """block_bytes: of one layer of a block. groups: of the layers; one by default.
 
-        RegionRefused if the rank does not take the staging memory.
+        ring: staging memory is that of a Ring, if the rank makes one, and blocks that only its disks have are read into it when the turn of
+        their layer comes. RegionRefused if the rank does not take the staging memory.
         """
         self._client, self._ns, self._layers, self._layout = client, ns, layers, layout
         self._of = [range(len(layers))] if groups is None else [g.layers for g in groups]
         self._most = max(1, staging_bytes // (BUFFERS * block_bytes))  # blocks of a buffer
         self._block = block_bytes
-        size = BUFFERS * self._most * block_bytes
-        fd = os.memfd_create("cascade-layers", os.MFD_CLOEXEC)
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wants_ring = ring
+        self._ring: Ring | None = None
+        self._region: Region
+        self.staging: NDArray[np.uint8]
+        self._free: list[int]
+        self._jobs: dict[int, _Piece] = {}
+        self._copying: list[tuple[Callable[[], bool], _Piece]] = []  # copies under way: of a load, or before a store
+        self._turn = 0  # value of the ring's word with which no layer of this step begins: the first one's is the next
+        self._raised = 0  # value of the ring's word
         try:
-            os.ftruncate(fd, size)
-            self.staging = memory.map_file(fd, size, write=True)
-            self._region = client.region(fd=fd, notify=self._bell)
+            self._stage(self._new_ring())
         except BaseException:
             os.close(self._bell)
             raise
-        finally:
-            os.close(fd)
-        self._free = list(range(BUFFERS))
-        self._copying: list[tuple[Callable[[], bool], _Piece]] = []  # copies under way: of a load, or before a store
         self._waiting: collections.deque[_Piece] = collections.deque()  # loads without a buffer
-        self._jobs: dict[int, _Piece] = {}
         self._number = 0
         self._left = [0] * len(layers)  # pieces of each layer that are not yet loaded
         self._ahead: dict[str, int] = {}  # pieces that are not yet loaded of what a request waits for
@@ -174,6 +188,7 @@ class Mover:
         self._step, self._patience, self._awaited, self._saved, self._spoiled = step, STORE_SECONDS, set(), set(), False
         for request in step.ahead:
             self._ahead[request] = 0
+        self._renew()
 
     def load(self) -> None:
         """The engine's memory may be written to: the step's loads are queued, and those that requests wait for."""
@@ -188,11 +203,14 @@ class Mover:
                     self._ahead[request] += self._wanted(self._pieces(run, layer, load=True, request=request))
             if not self._ahead[request]:
                 self._end_waiting(request)
+        self._turn += len(self._layers)
+        self._let(0)
         self._advance(0.0)
 
     def wait(self, layer: int) -> None:
         """Until what the step loads of the layer is in the engine, or has failed."""
         self._awaited.add(layer)
+        self._let(layer)
         if not self._left[layer]:
             if self._ahead and self._rung():
                 self._advance(0.0)
@@ -285,6 +303,64 @@ class Mover:
             os.close(self._bell)
             self._bell = -1
 
+    # Staging memory, and whose turn it is.
+
+    def _stage(self, ring: Ring | None) -> None:
+        """Makes the staging memory: that of a ring, or of this process."""
+        size = BUFFERS * self._most * self._block
+        if ring is not None:
+            self.staging, self._region = ring.data[:size], ring
+            ring.raise_word(WORD, self._raised)
+        else:
+            fd = os.memfd_create("cascade-layers", os.MFD_CLOEXEC)
+            try:
+                os.ftruncate(fd, size)
+                self.staging = memory.map_file(fd, size, write=True)
+                self._region = self._client.region(fd=fd, notify=self._bell)
+            finally:
+                os.close(fd)
+        self._ring, self._free = ring, list(range(BUFFERS))
+
+    def _new_ring(self) -> Ring | None:
+        """A ring, if there is to be one and the rank makes it."""
+        if not self._wants_ring:
+            return None
+        try:
+            return self._client.ring(BUFFERS * self._most * self._block, notify=self._bell)
+        except RegionRefused as e:
+            logger.warning("no ring: blocks of the rank's disks come by way of its memory: %s", e)
+            self._wants_ring = False
+            return None
+
+    def _renew(self) -> None:
+        """A ring ends with its connection: other staging memory takes its place once nothing is under way in it."""
+        had = self._ring
+        if self.busy or not (self._wants_ring if had is None else had.ended):
+            return
+        ring = self._new_ring()
+        if ring is not None or had is not None:
+            self._region.detach()
+            self._stage(ring)
+
+    def _let(self, layer: int) -> None:
+        """The engine comes to a layer: the disks may read it and those next to it."""
+        if self._ring is not None:
+            self._raised = max(self._raised, self._turn + turns(layer, len(self._layers)))
+            self._ring.raise_word(WORD, self._raised)
+
+    def _after(self, piece: _Piece) -> tuple[int, int] | None:
+        """What a request waits for has its turn at once."""
+        if self._ring is None:
+            return None
+        return WORD, self._raised if piece.request is not None else self._turn + piece.layer + 1
+
+    def _ended(self, piece: _Piece, statuses: NDArray[np.uint8]) -> None:
+        """A job has ended. A disk that does not answer may write to its buffer still, which is not used again."""
+        stuck = bool((statuses == STUCK).any())
+        self._done(piece, (statuses == 1) & (not stuck))
+        if stuck:
+            self._free.remove(piece.buffer)
+
     # Pieces.
 
     def _pieces(self, run: Run, layer: int, load: bool, request: str | None = None) -> list[_Piece]:
@@ -330,7 +406,7 @@ class Mover:
     def _advance(self, seconds: float) -> None:
         """Begins what can begin and ends what has ended; waits so long for the end of a job, if any is under way."""
         self._copies()
-        while self._waiting and self._free:
+        while self._waiting and len(self._free) > (0 if self._ring is None else SPARED):
             piece = self._waiting.popleft()
             self._take(piece)
             self._queue(piece)
@@ -345,7 +421,7 @@ class Mover:
             if ended is None:
                 continue
             try:
-                self._done(ended, np.asarray(statuses) == 1)
+                self._ended(ended, np.asarray(statuses))
             except Exception as e:  # done reports each job once, so the others are ended first
                 wrong = e
         if wrong is not None:
@@ -379,7 +455,7 @@ class Mover:
         extents[:, 0, 1] = self._block
         self._jobs[self._number] = piece
         if piece.load:
-            queued = self._client.load(self._ns, self._region, keys, extents, job=self._number)
+            queued = self._client.load(self._ns, self._region, keys, extents, job=self._number, after=self._after(piece))
         else:
             if self._layout is not None:
                 self._client._declare(self._ns, self._layout)  # once for a connection

@@ -21,6 +21,7 @@ from .layout import Layout, dtype_bytes, parse
 from .link import LinkState, Request
 from .peer import is_owned
 from .region import Region
+from .ring import WORDS, Ring
 from .resp import Keys, Word, as_map, head, keys_bytes, word, words
 from .view import Arena, Lease, View
 
@@ -239,6 +240,16 @@ def attach(state: LinkState, region: Region) -> Op[None]:
     return None
 
 
+def ring(state: LinkState, made: Ring) -> Op[None]:
+    args: list[Word | int] = ["CASCADE.REGION", "RING", made.size]
+    if made.notifies:
+        args.append("NOTIFY")
+    reply = yield Request(head(len(args)) + words(*args), fds=made.fds)
+    made.made(state)
+    state.regions[made.number] = integer(reply)
+    return None
+
+
 def detach(state: LinkState, region: Region) -> Op[None]:
     number = state.regions.pop(region.number, None)
     if number is not None:
@@ -261,8 +272,11 @@ class Move:
     job: int | None = None
     shared: int = 0
     due: float | None = None
+    after: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        if self.after is not None and (self.job is None or not 1 <= self.after[0] <= WORDS):
+            raise ValueError(f"after {self.after}: it is of jobs, and its word 1 to {WORDS}")
         e = np.asarray(self.extents)
         if e.ndim == 2 and e.shape[-1:] == (2,) and len(e) == len(self.keys):
             e = e[:, np.newaxis, :]
@@ -290,6 +304,8 @@ class Move:
             args.append("CHAIN")
         if self.job is not None:
             args += ["JOB", self.job]
+        if self.after is not None:
+            args += ["AFTER", self.after[0], self.after[1] & 0xFFFFFFFF]
         data = b"".join(
             (
                 head(5 + len(args) + b - a),
@@ -308,7 +324,7 @@ def ask(state: LinkState, m: Move, number: int, a: int, b: int) -> Op[Any]:
         if NO_OPTION in str(e) and (m.shared > 0 or m.due is not None):
             m.shared, m.due = 0, None
             return (yield from ask(state, m, number, a, b))
-        if NO_REGION not in str(e):
+        if NO_REGION not in str(e) or isinstance(m.region, Ring):
             raise
     state.regions.pop(m.region.number, None)
     yield from attach(state, m.region)

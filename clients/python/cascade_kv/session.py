@@ -124,11 +124,15 @@ class Session(Generic[L]):
         return not m.one_command or m.job is None or self._untold(m.job)
 
     def _new_region(self, fd: int | None, path: str | None, notify: int | None) -> Region:
-        if notify is None:
-            if self._bell is None:
-                self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-            notify = self._bell
-        return Region(fd, path, notify)
+        return Region(fd, path, self._bell_for(notify))
+
+    def _bell_for(self, notify: int | None) -> int:
+        """The eventfd of a region: ours, if its user has none."""
+        if notify is not None:
+            return notify
+        if self._bell is None:
+            self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        return self._bell
 
     def _hush(self) -> None:
         """Makes the bell silent until the next job is done."""
@@ -293,5 +297,7 @@ def store_move(
     return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job, shared, due)
 
 
-def load_move(ns: str, region: Region, keys: Keys, extents: NDArray[Any], job: int | None) -> Move:
-    return Move("CASCADE.LOAD", ns, region, keys, extents, job=job)
+def load_move(
+    ns: str, region: Region, keys: Keys, extents: NDArray[Any], job: int | None, after: tuple[int, int] | None = None
+) -> Move:
+    return Move("CASCADE.LOAD", ns, region, keys, extents, job=job, after=after)

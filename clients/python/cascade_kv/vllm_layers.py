@@ -119,7 +119,8 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
     Named in kv_transfer_config as {"kv_connector": "CascadeConnector", "kv_connector_module_path": "cascade_kv.vllm"}, with
     "kv_load_failure_policy": "recompute". kv_connector_extra_config has socket, tenant, password_file, server_uids and
     prefill_tokens_per_second as CascadeTier has them, and staging_bytes: memory of each worker by way of which KV goes, 256 MiB if it is
-    not given.
+    not given. ring: it is memory that the disks of the rank's node (nvme.paths) read into, without a copy in the rank's; false if it is not
+    given.
     """
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -130,6 +131,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
         extra = transfer.kv_connector_extra_config
         self._complain = _Complaints("CascadeConnector")
         self._staging_bytes = int(extra.get("staging_bytes", STAGING_BYTES))
+        self._ring = bool(extra.get("ring", False))
         self._blocks = kv_cache_config.num_blocks
         self._plan: Plan | None = None
         self._mover: Mover | None = None
@@ -232,7 +234,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
             size, layout = sizes.pop(), self._layout
             if layers[0].key_bytes:
                 layout = dataclasses.replace(layout, bytes=size, key_bytes=layers[0].key_bytes)
-            self._mover = Mover(self._client, self._ns, layers, size, self._staging_bytes, layout, self._groups)
+            self._mover = Mover(self._client, self._ns, layers, size, self._staging_bytes, layout, self._groups, ring=self._ring)
         except (KeyError, ValueError, OSError, RegionRefused) as e:
             logger.error("CascadeConnector: nothing is loaded or stored: %s", e)
 

@@ -1,0 +1,221 @@
+"""Rings on a real rank with a level on disks: blocks that only these have are read straight into the client's memory."""
+
+import signal
+import unittest
+
+import numpy as np
+from rank import MIB, Pool, Rank, extents, names, until
+from test_layers import Memory
+from test_upgrade import upgrade
+
+from cascade_kv import Client, RegionRefused, layers
+from cascade_kv.layers import Mover, Run, Step
+
+BLOCK = 256 << 10
+MANY = 400  # blocks, more than memory has room for
+ENOUGH = 40  # of them that the disks must have for the tests to mean something
+
+
+def loads(client, ring, ns, keys, word, value, job, at=0):
+    return client.load(ns, ring, keys, extents(len(keys), BLOCK, at=at), job=job, after=(word, value))
+
+
+def ended(client, jobs):
+    """Their statuses, by job."""
+    out = {}
+    until(lambda: out.update({j: s.tolist() for j, s in client.done(0.2)}) or len(out) == jobs, f"{jobs} jobs end")
+    return out
+
+
+class OnDisks(unittest.TestCase):
+    """A rank whose memory is empty, and whose disks have blocks of an earlier process."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.rank = Rank("32MiB")
+        cls.addClassCleanup(cls.rank.end)
+        cls.rank.command += ["--nvme-paths", f"{cls.rank.dir}/disk0,{cls.rank.dir}/disk1", "--nvme-bytes", "256MiB", "--nvme-file-bytes", "256KiB"]
+        cls.rank.start()
+        cls.keys, pool = names(MANY), Pool(8 * BLOCK)
+        cls.blocks = {}
+        with Client(cls.rank.socket) as c:
+            region = c.region(fd=pool.fd)
+            for i in range(0, MANY, 8):
+                data = pool.fill(i)
+                some = cls.keys[i : i + 8]
+                until(lambda some=some, region=region: all(c.store("ns", region, some, extents(8, BLOCK)) == 1), "blocks are stored")
+                cls.blocks |= {k: data[j * BLOCK : (j + 1) * BLOCK].copy() for j, k in enumerate(some)}
+        cls.anew()
+
+    @classmethod
+    def anew(cls):
+        """Another process, with the disks alone."""
+        cls.rank.kill(signal.SIGTERM)
+        cls.rank.arena.unlink(missing_ok=True)
+        cls.rank.start()
+        with Client(cls.rank.socket) as c:
+            cls.there = [k for k, there in zip(cls.keys, c.contains("ns", cls.keys), strict=True) if there]
+        if len(cls.there) < ENOUGH:
+            raise AssertionError(f"the disks have {len(cls.there)} blocks")
+
+    def setUp(self):
+        self.c = Client(self.rank.socket)
+        self.addCleanup(self.c.close)
+
+    def of(self, ring, i, at=0):
+        return ring.data[at + i * BLOCK : at + (i + 1) * BLOCK]
+
+    def level(self, name):
+        return next(t for t in self.c.stats()["tiers"] if t["name"] == name)
+
+    def test_nothing_comes_before_its_word(self):
+        ring = self.c.ring(20 * BLOCK)
+        keys = self.there[:20]
+        before = self.level("shm")["usage"]["Blocks"]
+        self.assertTrue(loads(self.c, ring, "ns", keys[:10], 3, 5, 1))
+        self.assertTrue(loads(self.c, ring, "ns", keys[10:], 3, 6, 2, at=10 * BLOCK))
+        self.assertEqual(self.c.done(0.2), [])
+        self.assertFalse(ring.data.any())
+        ring.raise_word(3, 5)
+        self.assertEqual(ended(self.c, 1), {1: [1] * 10})
+        self.assertFalse(ring.data[10 * BLOCK :].any())
+        ring.raise_word(3, 6)
+        self.assertEqual(ended(self.c, 1), {2: [1] * 10})
+        for i, k in enumerate(keys):
+            np.testing.assert_array_equal(self.of(ring, i), self.blocks[k])
+        self.assertEqual(self.level("shm")["usage"]["Blocks"], before)
+
+    def test_a_job_that_is_cancelled(self):
+        ring = self.c.ring(10 * BLOCK)
+        self.assertTrue(loads(self.c, ring, "ns", self.there[20:30], 1, 1, 1))
+        self.c.cancel(1)
+        self.assertEqual(ended(self.c, 1), {1: [2] * 10})
+        ring.raise_word(1, 1)
+        self.assertTrue(loads(self.c, ring, "ns", self.there[20:21], 1, 1, 2))
+        self.assertEqual(ended(self.c, 1), {2: [1]})
+        self.assertFalse(ring.data[BLOCK:].any())
+
+    def test_a_ring_is_a_region(self):
+        ring = self.c.ring(2 * BLOCK)
+        ring.data[:BLOCK] = 7
+        self.assertEqual(self.c.store("ns", ring, ["own"], extents(1, BLOCK)).tolist(), [1])
+        self.assertEqual(self.c.load("ns", ring, ["own"], extents(1, BLOCK, at=BLOCK)).tolist(), [1])
+        self.assertTrue((ring.data == 7).all())
+        ring.detach()
+        self.assertTrue(ring.ended)
+        self.assertEqual(self.c.load("ns", ring, ["own"], extents(1, BLOCK)).tolist(), [0])
+
+    def test_a_ring_ends_with_its_connection(self):
+        ring = self.c.ring(4 * BLOCK)
+        self.assertFalse(ring.ended)
+        self.assertTrue(loads(self.c, ring, "ns", self.there[30:34], 1, 1, 1))
+        answer = upgrade(self.rank.socket)
+        self.assertIn(b":%d\r\n" % self.rank.child.pid, answer)
+        self.assertEqual(ended(self.c, 1), {1: [0] * 4})
+        until(lambda: ring.ended, "the ring ends")
+        ring.raise_word(1, 1)
+        self.assertFalse(loads(self.c, ring, "ns", self.there[30:34], 1, 1, 2))
+        self.assertFalse(ring.data.any())
+        again = self.c.ring(4 * BLOCK)
+        self.assertTrue(loads(self.c, again, "ns", self.there[30:34], 1, 1, 3))
+        again.raise_word(1, 1)
+        self.assertEqual(ended(self.c, 1), {3: [1] * 4})
+        np.testing.assert_array_equal(self.of(again, 0), self.blocks[self.there[30]])
+
+    def test_what_can_not_be(self):
+        ring = self.c.ring(BLOCK)
+        for after, job in (((0, 1), 1), ((33, 1), 1), ((1, 1), None)):
+            with self.assertRaises(ValueError):
+                self.c.load("ns", ring, ["k"], extents(1, BLOCK), job=job, after=after)
+        with self.assertRaises(ValueError):
+            ring.raise_word(0, 1)
+        with self.assertRaises(RegionRefused):
+            self.c.ring(1 << 60)
+        with Client(f"{self.rank.dir}/nobody") as away:
+            self.assertIsNone(away.ring(BLOCK))
+
+
+class MoverWithRing(unittest.TestCase):
+    """Layers by way of a ring."""
+
+    LAYERS, BYTES = 6, 4096
+
+    def setUp(self):
+        self.rank = Rank("32MiB")
+        self.addCleanup(self.rank.end)
+        self.rank.command += ["--nvme-paths", f"{self.rank.dir}/disk", "--nvme-bytes", "64MiB", "--nvme-file-bytes", "8KiB"]
+        self.rank.start()
+
+    def mover(self, ring=True):
+        memories = [Rows(self.BYTES) for _ in range(self.LAYERS)]
+        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=ring)
+        self.addCleanup(mover.close)
+        return memories, mover
+
+    def step(self, mover, step):
+        mover.begin(step)
+        mover.load()
+        for layer in range(self.LAYERS):
+            mover.wait(layer)
+            mover.save(layer)
+        mover.end()
+
+    def test_layers_come_and_go(self):
+        blocks = list(range(32))
+        run = Run(blocks, [bytes([9, i]) for i in blocks])
+        memories, mover = self.mover()
+        for i, m in enumerate(memories):
+            m.rows[:32] = np.random.default_rng(i).integers(0, 256, (32, self.BYTES), dtype=np.uint8)
+        want = [m.rows.copy() for m in memories]
+        self.step(mover, Step(stores=[run]))
+        mover.drain(30)
+        self.assertEqual((mover.stored, mover.dropped), (32 * self.LAYERS, 0))
+        filler = Pool(4 * MIB)
+        with Client(self.rank.socket) as c:  # the layers leave memory
+            region = c.region(fd=filler.fd)
+            for i in range(12):
+                filler.fill(i)
+                c.store("ns", region, names(4), extents(4, MIB))
+        for turn in range(3):
+            for m in memories:
+                m.rows[:] = 0
+            self.step(mover, Step(loads=[run]))
+            self.assertEqual(mover.take_failed(), set())
+            for m, rows in zip(memories, want, strict=True):
+                np.testing.assert_array_equal(m.rows, rows)
+            if turn == 1:
+                upgrade(self.rank.socket)  # the ring ends, and the next step has another one
+                until(lambda: mover._ring.ended, "the ring ends")
+        with Client(self.rank.socket) as c:
+            (disks,) = (t for t in c.stats()["tiers"] if t["name"] == "nvme")
+            self.assertGreater(disks["hits"], 0)
+        self.assertIsNotNone(mover._ring)
+        self.assertFalse(mover._ring.ended)
+
+    def test_a_rank_without_disks(self):
+        rank = Rank("32MiB").start()
+        self.addCleanup(rank.end)
+        mover = Mover(Client(rank.socket), "ns", [Rows(self.BYTES)], self.BYTES, MIB, ring=True)
+        self.addCleanup(mover.close)
+        self.assertIsNone(mover._ring)
+        mover.begin(Step(stores=[Run([0], [b"x"])]))
+        mover.save(0)
+        mover.end()
+        mover.drain(30)
+        self.assertEqual(mover.stored, 1)
+
+
+class Rows(Memory):
+    def __init__(self, size):
+        super().__init__()
+        self.rows = np.zeros((64, size), np.uint8)
+
+
+class Turns(unittest.TestCase):
+    def test_layers_ahead(self):
+        self.assertEqual([layers.turns(i, 5) for i in range(5)], [3, 4, 5, 5, 5])
+        self.assertEqual(layers.turns(0, 1), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,103 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"cascadekv/gpu/gio"
+)
+
+// Words is how many event words a ring has, from 1 on.
+const Words = gio.Events
+
+const (
+	depth    = 32   // batches at a time
+	numIOCTX = 1024 // reads of a batch
+	maxFiles = 16 << 10
+)
+
+// ErrNoFiles means that the disks have no file that could be read.
+var ErrNoFiles = errors.New("direct: the disks have no files that are ready, or too many for a ring: try again later, or have larger files")
+
+// Options describe a ring.
+type Options struct {
+	Bytes  int64  // of its memory, at most 16 GiB; whole pages
+	Engine string // of gpu/gio, "" for the best that works
+
+	// Fault makes reads fail, for tests; see gio.Options.
+	Fault func(gio.IO) gio.Fault
+}
+
+// Ring is memory that blocks of some files are read into. It is safe for concurrent use.
+type Ring struct {
+	server *gio.Server
+	queue  *gio.Queue
+	files  []int32 // of containers, by number, the file of the ring; -1: none
+	peer   *net.UnixConn
+}
+
+// Open makes a ring over the files of containers, by number, nil for none; it keeps copies of their descriptors. The caller
+// closes it. Errors: ErrNoFiles, those of gio.Serve.
+func Open(containers []*os.File, o Options) (*Ring, error) {
+	r := &Ring{files: make([]int32, len(containers))}
+	var files []*os.File
+	for i, f := range containers {
+		if r.files[i] = -1; f != nil {
+			r.files[i] = int32(len(files))
+			files = append(files, f)
+		}
+	}
+	if len(files) == 0 || len(files) > maxFiles {
+		return nil, fmt.Errorf("%w: %d", ErrNoFiles, len(files))
+	}
+	var err error
+	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: numIOCTX, Files: files, DataBytes: o.Bytes, Engine: o.Engine, Fault: o.Fault})
+	if err != nil {
+		return nil, err
+	}
+	r.queue = r.server.Queue()
+	r.queue.StartDevice()
+	return r, nil
+}
+
+// Engine names the engine that serves the ring, and Fallback says why it is not io_uring, if it was to be.
+func (r *Ring) Engine() string { return r.server.Engine() }
+
+// Fallback is that of gio.Server.
+func (r *Ring) Fallback() error { return r.server.Fallback() }
+
+// Descriptors is about how many descriptors a ring keeps, over so many containers.
+func Descriptors(containers int) int { return containers + depth + 8 }
+
+// sendPatience bounds how long a client may take to make room in its socket.
+const sendPatience = 5 * time.Second
+
+// Send hands the ring and its memory to the client at the other end of a connection, which is the ring's from then on, also
+// after an error: its end tells the client that the ring has ended. Errors: those of the connection.
+func (r *Ring) Send(c *net.UnixConn) error {
+	r.peer = c
+	if err := c.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
+		return fmt.Errorf("direct: %w", err)
+	}
+	return r.server.Send(c)
+}
+
+// DataFile duplicates the descriptor of the ring's memory.
+func (r *Ring) DataFile() (*os.File, error) { return r.server.DataFile() }
+
+// Close ends the ring: no read begins any more, and those under way are waited for until ctx ends. After an error the
+// memory stays until the disk has answered. No batch may be begun or looked at any more. Errors: gio.ErrBusy.
+func (r *Ring) Close(ctx context.Context) error {
+	err := r.server.Close(ctx)
+	if r.peer != nil {
+		_ = r.peer.Close() // nothing was written but the descriptors
+	}
+	return errors.Join(err, r.queue.Close())
+}
+
+// Done is closed when everything of a closed ring is given back.
+func (r *Ring) Done() <-chan struct{} { return r.server.Done() }

@@ -1,0 +1,39 @@
+package store
+
+// Extent is where a part of a block lies, as far as it counts: an object of it.
+type Extent struct {
+	Container int   // by its number, see Store.Containers
+	Offset    int64 // in the container; whole pages
+	Bytes     int64
+	CRC       uint32 // CRC32C of these bytes
+}
+
+// Extents appends where the first size bytes of the block at i lie, in their order, for whoever reads them by itself: they
+// stay there until Close, and are to be verified. It costs no I/O. Errors: ErrMemory, of a size that no block has.
+func (g *Get) Extents(out []Extent, i int, size int64) ([]Extent, error) {
+	l := g.s.layout
+	if err := g.s.checkSizes([]int64{size}, 1); err != nil {
+		return out, err
+	}
+	b := g.blocks[i]
+	for o := 0; int64(o)*l.bytes < size; o++ {
+		e := Extent{Bytes: min(size-int64(o)*l.bytes, l.bytes), CRC: b.crcs[o]}
+		e.Container, e.Offset = l.place(b.file, o)
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Containers returns the paths of the containers by their number, "" of those that are not ready. A container that is
+// ready stays until Close.
+func (s *Store) Containers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]string, len(s.pool.files))
+	for i := range all {
+		if s.pool.files[i] != nil {
+			all[i] = s.pool.path(i)
+		}
+	}
+	return all
+}

@@ -1,0 +1,298 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"cascadekv/cascade"
+	"cascadekv/cascade/residency"
+	"cascadekv/gpu/direct"
+	"cascadekv/gpu/gio"
+	"cascadekv/internal/fault"
+	"cascadekv/internal/region"
+)
+
+// After is when the disks are read for a load: once word Word of the region's ring, 1 to direct.Words, has reached a value. The
+// zero value is at once, by way of memory of the store.
+type After struct {
+	Word  int
+	Value uint32
+}
+
+const (
+	// eventPatience bounds the wait of a job for its event, and closePatience that for the disk when a region is given
+	// back.
+	eventPatience = 60 * time.Second
+	closePatience = 5 * time.Second
+)
+
+// ringPatience bounds the waits for an event, and for the disk after it.
+type ringPatience struct{ event, disk time.Duration }
+
+// Errors of rings.
+var (
+	errNoRing  = errors.New("AFTER is for a region with a ring (CASCADE.REGION RING)")
+	errNoDisks = errors.New("this rank has no level on disks (nvme.paths), which rings read from")
+)
+
+// AttachRing makes a ring with so many bytes of memory, hands both over to the client that has the other end of a unix socket,
+// and makes the memory the client's next region, whose number it returns. It takes both descriptors over, as Attach does; the
+// ring ends with the region.
+func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err error) {
+	own := region.Cost{Pinned: bytes, Mappings: 2, Address: bytes}
+	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors(0)+min(1, notify+1)).Plus(own)
+	switch {
+	case x.pool.Rings == nil:
+		err = errNoDisks
+	case bytes < 1 || bytes%int64(os.Getpagesize()) != 0:
+		err = fmt.Errorf("a ring of %d bytes: want whole pages of %d", bytes, os.Getpagesize())
+	case len(x.regions) >= MaxRegions:
+		err = fmt.Errorf("this connection has %d regions; detach one", MaxRegions)
+	default:
+		err = x.pool.Budget.Take(x.cost, cost)
+	}
+	if err != nil {
+		CloseAll(socket, notify)
+		return 0, err
+	}
+	r, err := x.pool.attachRing(socket, notify, bytes)
+	if err != nil {
+		x.pool.Budget.Give(cost)
+		return 0, err
+	}
+	r.cost = cost
+	x.last++
+	x.put(x.last, r)
+	return x.last, nil
+}
+
+// attachRing is AttachRing, uncounted.
+func (p *Pool) attachRing(socket, notify int, bytes int64) (r *Region, err error) {
+	peer, err := connOf(socket)
+	if err != nil {
+		CloseAll(notify)
+		return nil, err
+	}
+	ring, err := p.Rings(bytes)
+	if err != nil {
+		CloseAll(notify)
+		return nil, errors.Join(err, peer.Close())
+	}
+	var data *os.File
+	if err = ring.Send(peer); err == nil {
+		data, err = ring.DataFile()
+	}
+	if err == nil {
+		r, err = p.attachData(data, notify)
+	} else {
+		CloseAll(notify)
+	}
+	if err != nil {
+		return nil, errors.Join(err, closeRing(ring))
+	}
+	r.ring = ring
+	p.log.Info("a client has a ring", "bytes", bytes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	return r, nil
+}
+
+// attachData makes the memory of a ring a region.
+func (p *Pool) attachData(data *os.File, notify int) (*Region, error) {
+	fd, err := unix.FcntlInt(data.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	_ = data.Close() // memory
+	if err != nil {
+		CloseAll(notify)
+		return nil, fmt.Errorf("keep the memory of a ring: %w", err)
+	}
+	return p.attach(fd, notify, 0)
+}
+
+// connOf takes a descriptor over that is to be a unix socket.
+func connOf(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "ring")
+	c, err := net.FileConn(f)
+	_ = f.Close() // c has a duplicate
+	if err != nil {
+		return nil, fmt.Errorf("the descriptor that came along is no socket: %w", err)
+	}
+	if u, ok := c.(*net.UnixConn); ok {
+		return u, nil
+	}
+	return nil, errors.Join(errors.New("the descriptor that came along is no unix socket"), c.Close())
+}
+
+func closeRing(r *direct.Ring) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	return r.Close(ctx)
+}
+
+// HasRing reports whether a region of the client has a ring, which no other program can go on with. A nil client has none.
+func (x *Client) HasRing() bool {
+	if x == nil {
+		return false
+	}
+	x.pool.mu.Lock()
+	defer x.pool.mu.Unlock()
+	return slices.ContainsFunc(x.open, func(r *Region) bool { return r.ring != nil })
+}
+
+// flight is what a ring reads: blocks of some keys, held on the disk until that has ended.
+type flight struct {
+	batch *direct.Batch
+	keys  []int
+	views []*cascade.View
+	bytes int64
+}
+
+// begin has the ring read those blocks that it can, once their event has come, and returns the other keys: blocks that are not on the disk
+// alone, or not where a ring can read them or write them to, and all when as many batches wait as a ring has.
+func (t *Transfer) begin(keys []int) (rest []int) {
+	if t.opt.After.Word == 0 {
+		return keys
+	}
+	b := t.ring.Batch(t.opt.After.Word, t.opt.After.Value)
+	if b == nil {
+		return keys
+	}
+	f := &flight{batch: b}
+	for k, v := range cascade.PinDeep(t.pool.store, t.ns, t.names(keys)) {
+		i := keys[k]
+		switch {
+		case v != nil && v.Size() == t.layout.Size(i) && b.Add(v.Pin(), t.layout.Block(i)):
+			v.Keep()
+			f.keys, f.views, f.bytes = append(f.keys, i), append(f.views, v), f.bytes+v.Size()
+			continue
+		case v != nil:
+			v.Release()
+		}
+		rest = append(rest, i)
+	}
+	if len(f.keys) == 0 {
+		b.End()
+		return rest
+	}
+	if err := b.Begin(); err != nil {
+		t.pool.log.Warn("a ring takes no reads", "err", err)
+		f.end()
+		return keys
+	}
+	t.flights = append(t.flights, f)
+	return rest
+}
+
+// end gives back what a flight holds, whose batch is not under way.
+func (f *flight) end() {
+	f.batch.End()
+	for _, v := range f.views {
+		v.Release()
+	}
+}
+
+// settleLocked has a job that has made all turns wait for its ring, and for no worker.
+func (p *Pool) settleLocked(j *job) {
+	p.mu.reading++
+	j.of.running++
+	go p.settle(j)
+}
+
+// settle ends what the ring reads for a job. What did not come makes another turn.
+func (p *Pool) settle(j *job) {
+	defer fault.Guard()()
+	j.settleAll(j.ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.reading--
+	j.of.running--
+	if len(j.missed) > 0 && j.ctx.Err() == nil {
+		j.of.queue = slices.Insert(j.of.queue, 0, j)
+		p.readyLocked(j.of)
+		return
+	}
+	j.giveUp()
+	p.finishLocked(j)
+}
+
+// settleAll waits for the event of the flights, and for their ends.
+func (t *Transfer) settleAll(ctx context.Context) {
+	came := t.awaitEvent(ctx)
+	patience := t.pool.patience.disk
+	for _, f := range t.flights {
+		if !came {
+			f.batch.Cancel()
+		}
+		if !t.settleOne(ctx, f, came, patience) {
+			patience = noPatience
+		}
+	}
+	t.flights = nil
+}
+
+// awaitEvent waits until the event of the flights has come, ctx ends or patience does.
+func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
+	began := time.Now()
+	for b := t.flights[0].batch; !b.Came(); {
+		since := time.Since(began)
+		if ctx.Err() != nil || since > t.pool.patience.event {
+			return false
+		}
+		time.Sleep(min(max(since/16, 50*time.Microsecond), 4*time.Millisecond))
+	}
+	return true
+}
+
+// settleOne settles the keys of a flight, false when the disk does not answer.
+func (t *Transfer) settleOne(ctx context.Context, f *flight, came bool, patience time.Duration) (answered bool) {
+	loaded := func(bool) {}
+	if came {
+		loaded = f.views[0].From().BeganLoad(f.bytes)
+	}
+	within, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := f.batch.Wait(within)
+	loaded(err == nil)
+	var some *gio.IOError
+	switch {
+	case errors.Is(err, gio.ErrTimeout):
+		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use", "blocks", len(f.keys))
+		for _, i := range f.keys {
+			t.status[i] = Stuck
+			t.lost(residency.StepCopy, "late")
+		}
+		go f.linger()
+		return false
+	case errors.Is(err, gio.ErrCancelled):
+		for _, i := range f.keys {
+			if t.status[i] = NotMoved; ctx.Err() != nil {
+				t.status[i] = Cancelled
+			}
+		}
+	case err == nil, errors.As(err, &some):
+		for k, i := range f.keys {
+			if !f.batch.Good(k) {
+				t.missed = append(t.missed, i)
+				continue
+			}
+			t.status[i] = Moved
+			t.pool.loaded.add(f.views[k].Size())
+		}
+	default:
+		t.missed = append(t.missed, f.keys...)
+	}
+	f.end()
+	return true
+}
+
+// linger keeps what a flight holds until the disk answers, or its ring has ended.
+func (f *flight) linger() {
+	defer fault.Guard()()
+	for errors.Is(f.batch.Wait(context.Background()), gio.ErrTimeout) {
+	}
+	f.end()
+}
