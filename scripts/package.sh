@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a DEB, an RPM and a tarball of static programs, pages, completions, units and samples in build/package, for each
+# Make a DEB, an RPM and a tarball of programs, all static but cascade-gpu, pages, completions, units and samples in build/package, for each
 # architecture named (amd64, arm64; default: this one). Of one commit they are the same bytes wherever Go is the same.
 # nfpm comes from the Go module proxy, pinned in scripts/nfpm.mod. It wants a clone: git has the version and the files.
 set -euo pipefail
@@ -23,7 +23,7 @@ out=build/package
 stage=$out/stage
 share=$stage/usr/share/cascade-kv
 doc=$stage/usr/share/doc/cascade-kv
-programs=(cascaded cascade cascade-bench)
+programs=(cascaded cascade cascade-bench cascade-gpu)
 rm -rf "$out"
 mkdir -p "$out"
 
@@ -33,6 +33,7 @@ for p in "${programs[@]}"; do
 done
 "$out/tools/cascade" "$out/manual"
 "$out/tools/cascade-bench" "$out/manual"
+"$out/tools/cascade-gpu" "$out/manual"
 "$out/tools/cascaded" "$out/manual" configs/cascade.toml
 
 # tracked FOLDER TARGET PATH…: copy what git tracks of these paths below a folder.

@@ -223,7 +223,7 @@ func Command(root *cobra.Command, section int, date time.Time) []byte {
 }
 
 // pages are those that refer to each other.
-var pages = []string{"cascade(1)", "cascade-bench(1)", "cascaded(8)", "cascade.toml(5)"}
+var pages = []string{"cascade(1)", "cascade-bench(1)", "cascade-gpu(1)", "cascaded(8)", "cascade.toml(5)"}
 
 // seeAlso names all pages but one.
 func (p *page) seeAlso(self string) {

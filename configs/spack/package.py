@@ -27,11 +27,11 @@ class CascadeKv(Package):
 
     def install(self, spec, prefix):
         go = which("go", required=True)
-        programs = ["cascaded", "cascade", "cascade-bench"]
+        programs = ["cascaded", "cascade", "cascade-bench", "cascade-gpu"]
         mkdirp(prefix.bin)
         go("build", "-trimpath", "-o", prefix.bin + "/", *["./cmd/" + p for p in programs])
         pages = join_path(self.stage.path, "manual")
-        for p, samples in [("cascade", []), ("cascade-bench", []), ("cascaded", ["configs/cascade.toml"])]:
+        for p, samples in [("cascade", []), ("cascade-bench", []), ("cascade-gpu", []), ("cascaded", ["configs/cascade.toml"])]:
             go("run", "-tags", "manual", "./cmd/" + p, pages, *samples)
         for page in find(pages, "*.[158]"):
             folder = join_path(prefix.share.man, "man" + page[-1])

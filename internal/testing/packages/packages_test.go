@@ -152,6 +152,16 @@ func starts(t *testing.T, prefix []string, bin string) {
 	}
 }
 
+// probes has an installed cascade-gpu look for the driver: it is not static, so it finds the C library, and
+// on a machine without a GPU that is all it finds.
+func probes(t *testing.T, prefix []string, bin string) {
+	t.Helper()
+	line := append(slices.Clone(prefix), filepath.Join(bin, "cascade"), "gpu", "probe", "--json")
+	if out := run(t, line[0], line[1:]...); !strings.Contains(out, `"driver": {`) {
+		t.Errorf("cascade gpu probe: %s", out)
+	}
+}
+
 // inside is the prefix of commands in a root, each with a /proc and a /dev/shm that go with it.
 func inside(root string) []string {
 	const script = `mkdir -p "$0/dev/shm" "$0/proc" && mount -t proc proc "$0/proc" && mount -t tmpfs tmpfs "$0/dev/shm" && exec chroot "$0" "$@"`
@@ -159,7 +169,7 @@ func inside(root string) []string {
 }
 
 // want are some of what is in every package.
-var want = []string{"etc/cascade/cascade.toml", "usr/bin/cascade", "usr/bin/cascaded", "usr/bin/cascade-bench", "usr/share/man/man1/cascade.1.gz",
+var want = []string{"etc/cascade/cascade.toml", "usr/bin/cascade", "usr/bin/cascaded", "usr/bin/cascade-bench", "usr/bin/cascade-gpu", "usr/share/man/man1/cascade.1.gz", "usr/share/man/man1/cascade-gpu.1.gz",
 	"usr/share/man/man5/cascade.toml.5.gz", "usr/share/man/man8/cascaded.8.gz", "usr/share/bash-completion/completions/cascade",
 	"usr/share/fish/vendor_completions.d/cascade.fish", "usr/lib/systemd/system/cascaded.service", "usr/lib/sysusers.d/cascade-kv.conf",
 	"usr/share/cascade-kv/python/cascade_kv/client.py", "usr/share/doc/cascade-kv/configs/slurm/campaign.sbatch",
@@ -186,6 +196,7 @@ func installs(t *testing.T, root string, install, remove func(), besides string)
 	if err := os.MkdirAll(filepath.Join(root, "var/cache/cascade/cascade-997"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	probes(t, []string{"chroot", root}, "/usr/bin")
 	remove()
 	if left := added(before, files(t, root)); len(left) > 0 {
 		t.Errorf("left after its removal: %q", left)
@@ -262,7 +273,8 @@ func TestTarball(t *testing.T) {
 		}
 		program.Close()
 	}
-	for _, page := range []string{"man1/cascade.1", "man1/cascade-bench.1", "man5/cascade.toml.5", "man8/cascaded.8"} {
+	probes(t, nil, filepath.Join(home, "bin"))
+	for _, page := range []string{"man1/cascade.1", "man1/cascade-bench.1", "man1/cascade-gpu.1", "man5/cascade.toml.5", "man8/cascaded.8"} {
 		text, err := exec.Command("gzip", "-dc", filepath.Join(home, "share/man", page+".gz")).Output()
 		if err != nil {
 			t.Fatal(err)
