@@ -37,7 +37,36 @@ def test(work, program=None):
             found = second.ask(SEEDS, reset=True)
             check(tokens(found) == tokens(reference)[:4], f"{FEW} bits of the arena flipped: {sum(cached(found))} of {ALL} tokens are loaded, and what is computed from them is right")
             pair.killed(rank, second, tokens(reference))
-    return {"prompts": len(SEEDS), "objects": objects, "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found)}
+    folder = work.with_name(work.name + "-ring")
+    folder.mkdir()
+    from_disks = ringed(folder, program, tokens(reference), objects)
+    return {"prompts": len(SEEDS), "from_disks": from_disks, "objects": objects, "cached_of_each": PREFIX, "equal_of_each": len(tokens(loaded)[0]), "found_after_flips": cached(found)}
+
+
+def ringed(work, program, reference, objects):
+    """The same by a ring, of a rank whose memory is too small and which then has its disks alone. How many objects the ring has read."""
+    with Rank(work, 32 << 20, program=program) as rank:
+        rank.stop()
+        rank.command += ["--nvme-paths", str(work / "disk"), "--nvme-bytes", "512MiB", "--nvme-file-bytes", "256KiB"]
+        rank.start()
+        kv = kv_transfer(rank.path)
+        kv["kv_connector_extra_config"]["ring"] = True
+        with engine.Engine(install.home(), work, "store", kv) as first:
+            check(tokens(first.ask(SEEDS + MORE)) == reference, "with a ring the first process computes what it computed without")
+            stored(rank, objects)
+        for i in range(48):  # what is in memory leaves for the disks
+            rank.do("CASCADE.PUT", f"fill{i}", bytes([i]) * (1 << 20))
+        rank.stop()
+        rank.arena.unlink(missing_ok=True)
+        rank.start()
+        with engine.Engine(install.home(), work, "load", kv) as second:
+            loaded = second.ask(SEEDS)
+            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt on the disks of a fresh rank")
+            check(tokens(loaded) == reference[:4], "its tokens equal those computed")
+            memory, disks = json.loads(rank.ask("CASCADE.STATS"))["tiers"]
+            wanted = len(SEEDS) * PREFIX // CHUNK * LAYERS
+            check(disks["hits"] == wanted and memory["usage"]["Blocks"] == 0, f"all {wanted} objects came from the disks, none through memory: {disks['hits']}, {memory['usage']['Blocks']}")
+    return disks["hits"]
 
 
 def stored(rank, objects):
