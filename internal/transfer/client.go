@@ -64,7 +64,7 @@ func (x *Client) GiveBack(r *Region) error {
 	defer x.pool.Budget.Give(r.cost)
 	defer x.pool.regions.Add(-1)
 	if r.ring != nil {
-		return errors.Join(closeRing(r.ring), r.Close())
+		return errors.Join(x.pool.closeRing(r.ring), r.Close())
 	}
 	return r.Close() // of a large one the kernel has much to undo
 }

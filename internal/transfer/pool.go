@@ -84,7 +84,7 @@ func NewPool(store *cascade.Store, log *slog.Logger) *Pool {
 		log:       log,
 		most:      most,
 		helpers:   make(chan struct{}, most-1),
-		patience:  ringPatience{eventPatience, turnPatience},
+		patience:  ringPatience{eventPatience, turnPatience, closePatience},
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
 }

@@ -33,8 +33,8 @@ const (
 	closePatience = 5 * time.Second
 )
 
-// ringPatience bounds the waits for an event, and for the disk after it.
-type ringPatience struct{ event, disk time.Duration }
+// ringPatience bounds the waits for an event, for the disk after it, and for the disk when a region is given back.
+type ringPatience struct{ event, disk, close time.Duration }
 
 // Errors of rings.
 var (
@@ -95,7 +95,7 @@ func (p *Pool) attachRing(socket, notify int, bytes int64) (r *Region, err error
 		CloseAll(notify)
 	}
 	if err != nil {
-		return nil, errors.Join(err, closeRing(ring))
+		return nil, errors.Join(err, p.closeRing(ring))
 	}
 	r.ring = ring
 	p.log.Info("a client has a ring", "bytes", bytes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
@@ -127,8 +127,8 @@ func connOf(fd int) (*net.UnixConn, error) {
 	return nil, errors.Join(errors.New("the descriptor that came along is no unix socket"), c.Close())
 }
 
-func closeRing(r *direct.Ring) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+func (p *Pool) closeRing(r *direct.Ring) error {
+	ctx, cancel := context.WithTimeout(context.Background(), p.patience.close)
 	defer cancel()
 	return r.Close(ctx)
 }

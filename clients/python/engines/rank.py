@@ -40,11 +40,6 @@ class Rank(Server):
         """How many blocks it has been given and has."""
         return json.loads(self.ask("CASCADE.STATS"))["names"]
 
-    def hits(self, level):
-        """How many blocks were found there when they were asked for."""
-        (found,) = [t["hits"] for t in json.loads(self.ask("CASCADE.STATS"))["tiers"] if t["name"] == level]
-        return found
-
     def namespaces(self):
         return [space["name"] for space in json.loads(self.ask("CASCADE.STATS"))["namespaces"]]
 

@@ -169,7 +169,7 @@ class MoverWithRing(unittest.TestCase):
         want = [m.rows.copy() for m in memories]
         self.step(mover, Step(stores=[run]))
         mover.drain(30)
-        self.assertEqual((mover.stored, mover.dropped), (32 * self.LAYERS, 0))
+        self.assertEqual((mover.counts.stored, mover.counts.not_stored), (32 * self.LAYERS, 0))
         filler = Pool(4 * MIB)
         with Client(self.rank.socket) as c:  # the layers leave memory
             region = c.region(fd=filler.fd)
@@ -202,7 +202,7 @@ class MoverWithRing(unittest.TestCase):
         mover.save(0)
         mover.end()
         mover.drain(30)
-        self.assertEqual(mover.stored, 1)
+        self.assertEqual(mover.counts.stored, 1)
 
 
 class Rows(Memory):
