@@ -15,19 +15,24 @@ BLOCK = 64 << 10
 UPGRADES = 3
 
 
-def upgrade(path):
-    """Has the rank replaced by the program that it was started from; returns its answer."""
+def answer(path, command):
+    """What a rank answers to a command, as it is sent."""
     with socket.socket(socket.AF_UNIX) as s:
         s.settimeout(120)
         s.connect(path)
-        s.sendall(b"CASCADE.UPGRADE WAIT 60000\r\nECHO end-of-answer\r\n")
-        answer = b""
-        while not answer.endswith(b"end-of-answer\r\n"):
+        s.sendall(command + b"\r\nECHO end-of-answer\r\n")
+        got = b""
+        while not got.endswith(b"end-of-answer\r\n"):
             piece = s.recv(4096)
             if not piece:
                 break
-            answer += piece
-        return answer
+            got += piece
+        return got
+
+
+def upgrade(path):
+    """Has the rank replaced by the program that it was started from; returns its answer."""
+    return answer(path, b"CASCADE.UPGRADE WAIT 60000")
 
 
 class Upgraded(OneRank):
@@ -35,8 +40,8 @@ class Upgraded(OneRank):
 
     def replaced(self):
         pid = self.rank.child.pid
-        answer = upgrade(self.rank.socket)
-        self.assertIn(b":%d\r\n" % pid, answer)
+        got = upgrade(self.rank.socket)
+        self.assertIn(b":%d\r\n" % pid, got)
         self.assertIsNone(self.rank.child.poll())
 
     def test_a_client_that_holds_things(self):
