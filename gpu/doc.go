@@ -16,10 +16,11 @@
 //	slack/   the scheduler that fits transfers into idle time; pure
 //	store/   blocks on local NVMe, by objects of a layer each
 //	nvme/    a memory tier on local disks, over store
+//	direct/  reads of what lies there into memory of clients, by gio
 //
-// of which a rank uses nvme, and with it store, where that is configured. The program
-// cascade-gpu uses cuda and nvml to look at GPUs, hbm and gio to measure, and makes
-// profiles for slack.
+// of which a rank uses nvme, and with it store, where that is configured, and direct
+// for clients that ask for a ring. The program cascade-gpu uses cuda and nvml to look
+// at GPUs, hbm and gio to measure, and makes profiles for slack.
 //
 // The seam is tiers.Memory, which hbm and nvme have; in a rank tiers/host
 // stands in for device memory. This package does not decide what stays or moves, and
