@@ -66,7 +66,8 @@ func newRigWith(t testing.TB, shmBytes int64, levels func(*cascade.Options), cha
 	if r.mem, err = shm.Open(filepath.Join(memoryDir(t), "a"), shmBytes); err != nil {
 		t.Fatal(err)
 	}
-	all := cascade.Options{Memory: []tiers.Memory{r.mem}, Log: quiet, Limits: cascade.Limits{RoomDeadline: 200 * time.Millisecond}}
+	// A busy machine keeps blocks pinned for long.
+	all := cascade.Options{Memory: []tiers.Memory{r.mem}, Log: quiet, Limits: cascade.Limits{RoomDeadline: 30 * time.Second}}
 	levels(&all)
 	r.store, err = cascade.Open(context.Background(), all)
 	if err != nil {

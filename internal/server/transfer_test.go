@@ -158,7 +158,6 @@ func TestTransfersMoveTheRightBytes(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			r := newRig(t, 6<<20)
-			r.store.SetLimits(cascade.Limits{RoomDeadline: 30 * time.Second}) // a busy machine keeps others' blocks pinned for long
 			var movers []*mover
 			var wg sync.WaitGroup
 			for k := range 3 {
@@ -371,6 +370,7 @@ func TestRegionIsTruncatedUnderLoad(t *testing.T) {
 
 func TestNoRoomIsAStatus(t *testing.T) {
 	r := newRig(t, 8<<20)
+	r.store.SetLimits(cascade.Limits{RoomDeadline: 200 * time.Millisecond})
 	e := r.engine(1 << 20)
 	n := e.attach()
 	// All there is, pinned.
