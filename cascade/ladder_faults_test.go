@@ -221,7 +221,7 @@ func TestADrainBesideADiskThatHangs(t *testing.T) {
 
 // TestADrainReadsTheDiskTogether: one read after the other would leave it idle most of the time.
 func TestADrainReadsTheDiskTogether(t *testing.T) {
-	l := newLadder(t, false, true)
+	l := newLadder(t, false, true, func(o *Options) { o.Limits.CleanAbove = 1 }) // the drain alone writes
 	for i := range 40 {
 		l.put(ns(fmt.Sprint(i)), data(uint64(i), 300_000))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"cascadekv/gpu/gio"
 )
@@ -70,19 +69,23 @@ func (r *Ring) Engine() string { return r.server.Engine() }
 // Fallback is that of gio.Server.
 func (r *Ring) Fallback() error { return r.server.Fallback() }
 
-// Descriptors is about how many descriptors a ring keeps, over so many containers.
-func Descriptors(containers int) int { return containers + depth + 8 }
+// Descriptors is about how many descriptors a ring keeps besides those of its files.
+const Descriptors = depth + 8
 
-// sendPatience bounds how long a client may take to make room in its socket.
-const sendPatience = 5 * time.Second
+// Files is how many files the ring has, each by a descriptor of its own.
+func (r *Ring) Files() (n int) {
+	for _, f := range r.files {
+		if f >= 0 {
+			n++
+		}
+	}
+	return n
+}
 
 // Send hands the ring and its memory to the client at the other end of a connection, which is the ring's from then on, also
 // after an error: its end tells the client that the ring has ended. Errors: those of the connection.
 func (r *Ring) Send(c *net.UnixConn) error {
 	r.peer = c
-	if err := c.SetWriteDeadline(time.Now().Add(sendPatience)); err != nil {
-		return fmt.Errorf("direct: %w", err)
-	}
 	return r.server.Send(c)
 }
 

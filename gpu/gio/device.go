@@ -88,6 +88,11 @@ func (d *Device) run(stop <-chan struct{}) {
 	defer d.r.h.device.Store(deviceEnded)
 	pause := pacer{least: 20 * time.Microsecond, most: 500 * time.Microsecond}
 	for d.r.h.stop.Load() == 0 {
+		select {
+		case <-stop: // also where a client makes something happen for ever
+			return
+		default:
+		}
 		if d.step() {
 			pause.reset()
 			continue
@@ -105,6 +110,9 @@ func (d *Device) step() bool {
 	h := d.r.h
 	tail := h.sqTail.Load()
 	happened := tail != d.sqSeen
+	if tail-d.sqSeen > MaxDepth { // no host of ours wrote that
+		d.sqSeen = tail - MaxDepth
+	}
 	for ; d.sqSeen != tail; d.sqSeen++ {
 		i := h.sq[d.sqSeen%MaxDepth]
 		if i >= d.r.depth || d.started[i].state != idle {

@@ -205,12 +205,12 @@ func (s *Server) Data() []byte { return s.data.mem }
 
 // Send hands the region and the data memory over to a client, which calls Attach
 // at the other end. The server must keep the connection open, and Close or the
-// end of its process lets the client notice that it is gone. Errors: ErrGone, those of the
-// connection, whose deadline bounds the wait.
+// end of its process lets the client notice that it is gone. It does not wait for room in the socket.
+// Errors: ErrGone, those of the connection.
 func (s *Server) Send(c *net.UnixConn) error {
 	fds, err := s.duplicate(&s.ring, &s.data)
 	if err == nil {
-		_, _, err = c.WriteMsgUnix([]byte{version}, unix.UnixRights(fds...), nil)
+		err = sendNow(c, []byte{version}, unix.UnixRights(fds...))
 	}
 	for _, fd := range fds {
 		_ = unix.Close(fd) // memory, which has nothing to write back
@@ -219,6 +219,21 @@ func (s *Server) Send(c *net.UnixConn) error {
 		return fmt.Errorf("gio: hand the region to a client: %w", err)
 	}
 	return nil
+}
+
+// sendNow sends without waiting. The other end, or a duplicate of this one, may have made the socket one whose calls
+// block, which no deadline ends.
+func sendNow(c *net.UnixConn, p, rights []byte) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	err = raw.Write(func(fd uintptr) bool {
+		sent = unix.Sendmsg(int(fd), p, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+		return true
+	})
+	return errors.Join(err, os.NewSyscallError("sendmsg", sent))
 }
 
 // File duplicates the region's memfd, for a device in a process of its own. Error:

@@ -263,3 +263,13 @@ func TestRingAtUpgrade(t *testing.T) {
 		t.Errorf("a ring after it: %s", got)
 	}
 }
+
+// TestRingAsksForAnUpgrade: whoever asks is handed over, and a ring can not be.
+func TestRingAsksForAnUpgrade(t *testing.T) {
+	r := newRingRig(t, 1)
+	r.srv.opt.Upgrade = func(context.Context, Upgrade) error { return errors.New("begun") }
+	_, err := r.ring(ringSize).Do("CASCADE.UPGRADE")
+	if err == nil || !strings.Contains(err.Error(), "ask on another") {
+		t.Errorf("over a connection with a ring: %v", err)
+	}
+}

@@ -29,6 +29,10 @@ func cmdCascadeUpgrade(c *conn, words [][]byte) {
 		c.wr.Error("ERR this rank can not be upgraded in place; restart it")
 		return
 	}
+	if c.transfers.HasRing() {
+		c.wr.Error("ERR this connection has a ring, which no other program can go on with: ask on another one")
+		return
+	}
 	if c.flush() != nil {
 		c.quit = true
 		return

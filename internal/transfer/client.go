@@ -56,16 +56,24 @@ func (x *Client) InUse(r *Region) bool {
 
 // GiveBack ends a region that no job uses.
 func (x *Client) GiveBack(r *Region) error {
+	ctx, cancel := x.pool.closing()
+	defer cancel()
+	return x.giveBack(ctx, r)
+}
+
+// giveBack is GiveBack; a ring is waited for until ctx ends.
+func (x *Client) giveBack(ctx context.Context, r *Region) error {
 	x.pool.mu.Lock()
 	x.open = slices.DeleteFunc(x.open, func(o *Region) bool { return o == r })
 	x.pool.mu.Unlock()
 	CloseAll(r.notify, r.fd)
 	x.cost = x.cost.Minus(r.cost)
-	defer x.pool.Budget.Give(r.cost)
 	defer x.pool.regions.Add(-1)
+	gone := func() { x.pool.Budget.Give(r.cost) }
 	if r.ring != nil {
-		return errors.Join(x.pool.closeRing(r.ring), r.Close())
+		return errors.Join(r.Close(), closeRing(ctx, r.ring, gone))
 	}
+	defer gone()
 	return r.Close() // of a large one the kernel has much to undo
 }
 
@@ -161,9 +169,11 @@ func (x *Client) Close() (err error) {
 	for !x.idle() {
 		<-x.ended
 	}
-	x.collect(true) // nobody else will
+	x.collect(true)                 // nobody else will
+	ctx, cancel := x.pool.closing() // of all rings together
+	defer cancel()
 	for _, r := range x.regions {
-		err = errors.Join(err, x.GiveBack(r))
+		err = errors.Join(err, x.giveBack(ctx, r))
 	}
 	clear(x.regions)
 	return err

@@ -47,7 +47,7 @@ var (
 // ring ends with the region.
 func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err error) {
 	own := region.Cost{Pinned: bytes, Mappings: 2, Address: bytes}
-	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors(0)+min(1, notify+1)).Plus(own)
+	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors+min(1, notify+1)).Plus(own)
 	switch {
 	case x.pool.Rings == nil:
 		err = errNoDisks
@@ -70,6 +70,12 @@ func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err 
 	r.cost = cost
 	x.last++
 	x.put(x.last, r)
+	files := region.Cost{Descriptors: r.ring.Files()}
+	if err := x.pool.Budget.Take(x.cost, files); err != nil {
+		x.Remove(x.last)
+		return 0, errors.Join(err, x.GiveBack(r))
+	}
+	r.cost, x.cost = r.cost.Plus(files), x.cost.Plus(files)
 	return x.last, nil
 }
 
@@ -95,7 +101,9 @@ func (p *Pool) attachRing(socket, notify int, bytes int64) (r *Region, err error
 		CloseAll(notify)
 	}
 	if err != nil {
-		return nil, errors.Join(err, p.closeRing(ring))
+		ctx, cancel := p.closing()
+		defer cancel()
+		return nil, errors.Join(err, ring.Close(ctx))
 	}
 	r.ring = ring
 	p.log.Info("a client has a ring", "bytes", bytes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
@@ -127,10 +135,23 @@ func connOf(fd int) (*net.UnixConn, error) {
 	return nil, errors.Join(errors.New("the descriptor that came along is no unix socket"), c.Close())
 }
 
-func (p *Pool) closeRing(r *direct.Ring) error {
-	ctx, cancel := context.WithTimeout(context.Background(), p.patience.close)
-	defer cancel()
-	return r.Close(ctx)
+// closeRing ends a ring, and calls gone once its memory is given back: later, where the disk does not answer.
+func closeRing(ctx context.Context, r *direct.Ring, gone func()) error {
+	err := r.Close(ctx)
+	if err == nil {
+		gone()
+		return nil
+	}
+	go func() {
+		<-r.Done()
+		gone()
+	}()
+	return err
+}
+
+// closing is a context for the end of a ring.
+func (p *Pool) closing() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), p.patience.close)
 }
 
 // HasRing reports whether a region of the client has a ring, which no other program can go on with. A nil client has none.
@@ -149,12 +170,13 @@ type flight struct {
 	keys  []int
 	views []*cascade.View
 	bytes int64
+	ended func(loaded bool) // of the level, once the event has come
 }
 
 // begin has the ring read those blocks that it can, once their event has come, and returns the other keys: blocks that are not on the disk
 // alone, or not where a ring can read them or write them to, and all when as many batches wait as a ring has.
 func (t *Transfer) begin(keys []int) (rest []int) {
-	if t.opt.After.Word == 0 {
+	if t.opt.After.Word == 0 || len(keys) == 0 {
 		return keys
 	}
 	b := t.ring.Batch(t.opt.After.Word, t.opt.After.Value)
@@ -222,12 +244,16 @@ func (p *Pool) settle(j *job) {
 // settleAll waits for the event of the flights, and for their ends.
 func (t *Transfer) settleAll(ctx context.Context) {
 	came := t.awaitEvent(ctx)
-	patience := t.pool.patience.disk
 	for _, f := range t.flights {
-		if !came {
+		if f.ended = func(bool) {}; came {
+			f.ended = f.views[0].From().BeganLoad(f.bytes)
+		} else {
 			f.batch.Cancel()
 		}
-		if !t.settleOne(ctx, f, came, patience) {
+	}
+	patience := t.pool.patience.disk
+	for _, f := range t.flights {
+		if !t.settleOne(ctx, f, patience) {
 			patience = noPatience
 		}
 	}
@@ -248,15 +274,11 @@ func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 }
 
 // settleOne settles the keys of a flight, false when the disk does not answer.
-func (t *Transfer) settleOne(ctx context.Context, f *flight, came bool, patience time.Duration) (answered bool) {
-	loaded := func(bool) {}
-	if came {
-		loaded = f.views[0].From().BeganLoad(f.bytes)
-	}
+func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	err := f.batch.Wait(within)
-	loaded(err == nil)
+	f.ended(err == nil)
 	var some *gio.IOError
 	switch {
 	case errors.Is(err, gio.ErrTimeout):
@@ -265,6 +287,7 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, came bool, patience
 			t.status[i] = Stuck
 			t.lost(residency.StepCopy, "late")
 		}
+		f.batch.Cancel() // where its device did not see the event: who raised the word can lower it
 		go f.linger()
 		return false
 	case errors.Is(err, gio.ErrCancelled):

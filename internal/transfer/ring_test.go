@@ -435,6 +435,9 @@ func TestRingStallsAtTheEnd(t *testing.T) {
 		t.Error("the memory of a read under way is given back")
 	default:
 	}
+	if used, _ := r.Budget.Usage(); used.Pinned == 0 {
+		t.Error("memory that stays is not counted")
+	}
 	close(stall)
 	<-ring.Done()
 	r.quiet()

@@ -29,8 +29,7 @@ func (x *Client) Save(to *handover.Conn) {
 	}
 	for _, j := range x.queue {
 		if j.at.ring != nil {
-			j.giveUp()
-			to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.status, Over: true})
+			to.Jobs = append(to.Jobs, handover.Job{Number: j.number, Status: j.givenUp(), Over: true}) // it goes on here if the other program does not
 			continue
 		}
 		to.Jobs = append(to.Jobs, j.state(number[j.at]))

@@ -158,14 +158,18 @@ func (t *Transfer) entry(i int) cascade.Entry {
 }
 
 // giveUp settles what was not begun as cancelled, or is to be tried again.
-func (t *Transfer) giveUp() {
+func (t *Transfer) giveUp() { t.status, t.missed, t.next = t.givenUp(), nil, len(t.keys) }
+
+// givenUp is the status of each key if the transfer ended now.
+func (t *Transfer) givenUp() []byte {
+	status := slices.Clone(t.status)
 	for _, i := range t.missed {
-		t.status[i] = Cancelled
+		status[i] = Cancelled
 	}
-	t.missed = nil
-	for ; t.next < len(t.keys); t.next++ {
-		t.status[t.next] = Cancelled
+	for i := t.next; i < len(t.keys); i++ {
+		status[i] = Cancelled
 	}
+	return status
 }
 
 // turn settles the next keys; false when none is left. Once ctx is cancelled
