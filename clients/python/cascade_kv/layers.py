@@ -17,6 +17,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,7 @@ IDLE_SECONDS: Final = 0.005  # that a step with nothing to compute waits for the
 SPARED: Final = BUFFERS // 4  # buffers that loads which wait for their turn leave to stores
 AHEAD: Final = 2  # layers that the disks read beyond the one that the engine computes
 WORD: Final = 1  # of the ring
+RING_SECONDS: Final = 10.0  # before a ring is asked for again that the rank has refused
 SHUTDOWN_SECONDS: Final = 10.0
 
 # Whether a copy that was begun has ended; None: it had when it was begun.
@@ -155,8 +157,11 @@ class Mover:
         self._most = max(1, staging_bytes // (BUFFERS * block_bytes))  # blocks of a buffer
         self._block = block_bytes
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wants_ring = ring
+        self._ring_from = 0.0 if ring else math.inf  # when a ring is asked for
+        self._refused = False  # whether one was
         self._ring: Ring | None = None
+        self._aside: Region | None = None  # a ring that a disk may write to still
+        self._stuck = 0  # buffers that are lost to such disks
         self._region: Region
         self.staging: NDArray[np.uint8]
         self._free: list[int]
@@ -198,6 +203,8 @@ class Mover:
             for run in self._step.loads:
                 self._left[layer] += self._wanted(self._pieces(run, layer, load=True))
         for request, runs in self._step.ahead.items():
+            if request not in self._ahead:
+                continue  # it has failed with the beginning of the step
             for run in runs:
                 for layer in self._of[run.group]:
                     self._ahead[request] += self._wanted(self._pieces(run, layer, load=True, request=request))
@@ -218,7 +225,7 @@ class Mover:
         began = time.monotonic()
         while self._left[layer]:
             left = self._moved + LOAD_SECONDS - time.monotonic()
-            if left <= 0:
+            if left <= 0 or not (self.busy or self._fits()):
                 self._give_up(layer)
                 break
             self._advance(left)
@@ -315,32 +322,48 @@ class Mover:
             fd = os.memfd_create("cascade-layers", os.MFD_CLOEXEC)
             try:
                 os.ftruncate(fd, size)
-                self.staging = memory.map_file(fd, size, write=True)
+                staging = memory.map_file(fd, size, write=True)
                 self._region = self._client.region(fd=fd, notify=self._bell)
+                self.staging = staging
             finally:
                 os.close(fd)
-        self._ring, self._free = ring, list(range(BUFFERS))
+        self._ring, self._free, self._stuck = ring, list(range(BUFFERS)), 0
 
     def _new_ring(self) -> Ring | None:
-        """A ring, if there is to be one and the rank makes it."""
-        if not self._wants_ring:
+        """A ring, if there is to be one now and the rank makes it."""
+        if time.monotonic() < self._ring_from:
             return None
         try:
             return self._client.ring(BUFFERS * self._most * self._block, notify=self._bell)
         except RegionRefused as e:
-            logger.warning("no ring: blocks of the rank's disks come by way of its memory: %s", e)
-            self._wants_ring = False
+            if not self._refused:
+                logger.warning("no ring for now: blocks of the rank's disks come by way of its memory: %s", e)
+            self._refused, self._ring_from = True, time.monotonic() + RING_SECONDS
             return None
 
     def _renew(self) -> None:
-        """A ring ends with its connection: other staging memory takes its place once nothing is under way in it."""
-        had = self._ring
-        if self.busy or not (self._wants_ring if had is None else had.ended):
+        """Once nothing is under way: a ring where there is none, and other memory for one that has ended or lost half of its buffers.
+
+        A ring that has lost buffers is set aside, not detached: the rank's answer to that waits for the disk, and so would the step. It
+        is detached when the next one has lost buffers, or with its connection.
+        """
+        had, lost = self._ring, self._stuck >= BUFFERS // 2
+        if lost and not any(p.load for p in self._jobs.values()):
+            self.drain(STORE_SECONDS)  # what the last step stores
+        if self.busy or not (had is None or had.ended or lost):
             return
+        if had is not None and self._aside is not None:
+            self._aside.detach()  # before there is a new ring: that ends the connection if the disk still hangs
+            self._aside = None
         ring = self._new_ring()
-        if ring is not None or had is not None:
-            self._region.detach()
-            self._stage(ring)
+        if ring is None and had is None:
+            return
+        old = self._region
+        self._stage(ring)
+        if lost:
+            self._aside = old
+        else:
+            old.detach()
 
     def _let(self, layer: int) -> None:
         """The engine comes to a layer: the disks may read it and those next to it."""
@@ -358,8 +381,12 @@ class Mover:
         """A job has ended. A disk that does not answer may write to its buffer still, which is not used again."""
         stuck = bool((statuses == STUCK).any())
         self._done(piece, (statuses == 1) & (not stuck))
-        if stuck:
-            self._free.remove(piece.buffer)
+        if not stuck:
+            return
+        self._free.remove(piece.buffer)
+        self._stuck += 1
+        if self._stuck == 1:
+            logger.warning("a disk of the rank does not answer: buffers of the staging memory are lost until there is another one")
 
     # Pieces.
 
@@ -403,10 +430,14 @@ class Mover:
             self._patience -= max(time.monotonic() - began, 0.001)
         return bool(self._free)
 
+    def _fits(self) -> bool:
+        """Whether a load that waits can begin."""
+        return bool(self._waiting) and len(self._free) > (0 if self._ring is None else SPARED)
+
     def _advance(self, seconds: float) -> None:
         """Begins what can begin and ends what has ended; waits so long for the end of a job, if any is under way."""
         self._copies()
-        while self._waiting and len(self._free) > (0 if self._ring is None else SPARED):
+        while self._fits():
             piece = self._waiting.popleft()
             self._take(piece)
             self._queue(piece)

@@ -2,6 +2,7 @@
 
 import signal
 import unittest
+from unittest import mock
 
 import numpy as np
 from rank import MIB, Pool, Rank, extents, names, until
@@ -10,6 +11,7 @@ from test_upgrade import answer, upgrade
 
 from cascade_kv import Client, RegionRefused, layers
 from cascade_kv.layers import Mover, Run, Step
+from cascade_kv.ring import STUCK
 
 BLOCK = 256 << 10
 MANY = 400  # blocks, more than memory has room for
@@ -209,6 +211,185 @@ class Rows(Memory):
     def __init__(self, size):
         super().__init__()
         self.rows = np.zeros((64, size), np.uint8)
+
+
+class Staged:
+    """A region or ring of a client that is none."""
+
+    def __init__(self, client, size=0):
+        self.data, self.ended, self.client = np.zeros(size, np.uint8), False, client
+
+    def raise_word(self, word, value):
+        pass
+
+    def detach(self):
+        self.client.said.append(("detach", self))
+
+
+class Answers:
+    """A client whose rank answers at once, as told. said is what is asked of its rank, but for jobs."""
+
+    def __init__(self, refuses=0):
+        self.status, self.refuses, self.said, self.loads, self.jobs = 1, refuses, [], [], []
+
+    def ring(self, size, notify=None):
+        if self.refuses:
+            self.refuses -= 1
+            self.said.append(("refused", None))
+            raise RegionRefused("not yet")
+        return self._made("ring", Staged(self, size))
+
+    def region(self, fd=None, notify=None):
+        return self._made("region", Staged(self))
+
+    def _made(self, what, region):
+        self.said.append((what, region))
+        return region
+
+    def load(self, ns, region, keys, extents, job=None, after=None):
+        self.loads.append(region)
+        self.jobs.append((job, np.full(len(keys), self.status, np.uint8)))
+        return True
+
+    def store(self, ns, region, keys, extents, job=None, **_):
+        self.jobs.append((job, np.ones(len(keys), np.uint8)))
+        return True
+
+    def done(self, seconds):
+        out, self.jobs = self.jobs, []
+        return out
+
+    def cancel(self, job):
+        pass
+
+    def close(self):
+        pass
+
+
+class Hangs(unittest.TestCase):
+    """Disks that do not answer, and ranks that make no ring."""
+
+    LAYERS, BYTES = layers.BUFFERS, 4096
+
+    def setUp(self):
+        for name in ("LOAD_SECONDS", "STORE_SECONDS"):  # nothing here ends because time passes
+            patch = mock.patch.object(layers, name, 3600.0)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def mover(self, client):
+        mover = Mover(client, "ns", [Rows(self.BYTES) for _ in range(self.LAYERS)], self.BYTES, layers.BUFFERS * self.BYTES, ring=True)
+        self.addCleanup(mover.close)
+        return mover
+
+    def step(self, mover, loads=()):
+        """What the step lost."""
+        calls, advance = iter(range(1000)), mover._advance
+
+        def limited(seconds):
+            self.assertIsNotNone(next(calls, None), "the step waits for what can not come")
+            advance(seconds)
+
+        with mock.patch.object(mover, "_advance", side_effect=limited):
+            mover.begin(Step(loads=[Run([b], [b"name"]) for b in loads]))
+            mover.load()
+            for layer in range(self.LAYERS):
+                mover.wait(layer)
+            mover.end()
+        return mover.take_failed()
+
+    def hang(self, mover, client):
+        client.status = STUCK
+        with self.assertLogs("cascade_kv.layers") as logged:
+            self.assertEqual(self.step(mover, loads=[3]), {3})
+        self.assertEqual(len(logged.output), 1, logged.output)
+        client.status = 1
+
+    def test_a_hang_costs_its_own_step_alone(self):
+        client = Answers()
+        mover = self.mover(client)
+        self.hang(mover, client)
+        self.assertEqual(self.step(mover, loads=[5]), set())
+        (_, first), (_, second) = client.said
+        self.assertEqual(client.said, [("ring", first), ("ring", second)])  # the first one's end would be waited for
+        self.assertEqual(client.loads[-self.LAYERS :], [second] * self.LAYERS)
+        self.assertEqual(sorted(mover._free), list(range(layers.BUFFERS)))
+
+    def test_one_ring_at_a_time_is_set_aside(self):
+        client = Answers()
+        mover = self.mover(client)
+        for _ in range(3):
+            self.hang(mover, client)
+            self.assertEqual(self.step(mover, loads=[5]), set())
+        first, second, third, fourth = (r for what, r in client.said if what == "ring")
+        want = [("ring", first), ("ring", second), ("detach", first), ("ring", third), ("detach", second), ("ring", fourth)]
+        self.assertEqual(client.said, want)
+
+    def test_what_is_set_aside_ends_with_its_connection(self):
+        client = Answers()
+        mover = self.mover(client)
+        self.hang(mover, client)
+        self.step(mover)
+        first, second = (r for _, r in client.said)
+        first.ended = second.ended = True
+        self.assertEqual(self.step(mover, loads=[5]), set())
+        self.assertEqual([c for c in client.said if c[0] == "detach"], [("detach", first), ("detach", second)])
+        self.assertIsNone(mover._aside)
+
+    def test_a_hang_after_which_there_is_no_ring(self):
+        client = Answers()
+        mover = self.mover(client)
+        self.hang(mover, client)
+        client.refuses = 1
+        with self.assertLogs("cascade_kv.layers"):
+            self.assertEqual(self.step(mover, loads=[5]), set())
+        self.assertEqual([what for what, _ in client.said], ["ring", "refused", "region"])
+        self.assertEqual(client.loads[-self.LAYERS :], [client.said[-1][1]] * self.LAYERS)
+        self.assertIsNone(mover._ring)
+
+    def test_stores_that_go_on_do_not_keep_what_is_lost(self):
+        client = Answers()
+        mover = self.mover(client)
+        self.hang(mover, client)
+        mover._queue(self.stored_piece(mover))
+        self.assertTrue(mover.busy)
+        self.assertEqual(self.step(mover, loads=[5]), set())
+        self.assertEqual(mover.counts.stored, 1)
+
+    def stored_piece(self, mover):
+        (piece,) = mover._pieces(Run([7], [b"name"]), 0, load=False)
+        mover._take(piece)
+        return piece
+
+    def test_a_ring_that_is_refused_is_asked_for_again(self):
+        client = Answers(refuses=3)
+        with self.assertLogs("cascade_kv.layers") as logged, mock.patch.object(layers, "RING_SECONDS", 0.0):
+            mover = self.mover(client)
+            for _ in range(3):
+                self.assertEqual(self.step(mover, loads=[5]), set())
+        self.assertEqual([what for what, _ in client.said], ["refused", "region", "refused", "refused", "ring", "detach"])
+        self.assertIs(mover._region, mover._ring)
+        self.assertEqual(len(logged.output), 1, logged.output)
+
+    def test_it_is_not_asked_for_in_each_step(self):
+        client = Answers(refuses=1)
+        with self.assertLogs("cascade_kv.layers"), mock.patch.object(layers, "RING_SECONDS", 3600.0):
+            mover = self.mover(client)
+            for _ in range(3):
+                self.step(mover)
+        self.assertEqual([what for what, _ in client.said], ["refused", "region"])
+
+    def test_a_step_that_can_not_begin(self):
+        client = Answers()
+        mover = self.mover(client)
+        with mock.patch.object(mover, "_renew", side_effect=RegionRefused("no memory")), self.assertRaises(RegionRefused):
+            mover.begin(Step(ahead={"r": [Run([0], [b"name"])]}))
+        mover.fail()
+        self.assertEqual(mover.take_waited(), ({"r"}, {"r"}))
+        mover.load()
+        mover.end()
+        self.assertEqual(client.loads, [])
+        self.assertEqual(mover.take_waited(), (set(), set()))
 
 
 class Turns(unittest.TestCase):
