@@ -40,9 +40,11 @@ func lateRank(t *testing.T, n int, op vfs.Op, bad func(i int) bool, server chan 
 func TestLateSegments(t *testing.T) {
 	for name, op := range map[string]vfs.Op{"open": vfs.OpOpen, "size": vfs.OpSize, "read": vfs.OpRead, "close": vfs.OpClose} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits most of the time
 			server := make(chan struct{})
 			bad := func(i int) bool { return i == 1 || i == 4 }
 			o, items := lateRank(t, 6, op, bad, server)
+			o.Patience = 3 * time.Second // a busy server takes more than one for the others
 			var s *opened
 			inTime(t, func() { s = openStore(t, o) })
 			for i, it := range items {
