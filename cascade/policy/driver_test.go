@@ -5,11 +5,10 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
-	"cascadekv/internal/testing/testneed"
+	"cascadekv/internal/testing/tracetest"
 )
 
 // request is one line of a trace: a chain of block ids, head first.
@@ -18,13 +17,14 @@ type request struct {
 	Blocks    []uint64 `json:"hash_ids"`
 }
 
-// readTrace reads a public trace beside the repository. Where it is missing
-// the test is skipped, and fails under CI=true.
+// readTrace reads a public trace, see tracetest.Public.
 func readTrace(t *testing.T, name string) []request {
 	t.Helper()
-	path := filepath.Join("..", "..", "..", "shared", "traces", name)
+	path := tracetest.Public(t, name)
 	file, err := os.Open(path)
-	testneed.That(t, err == nil, "trace "+name, "put it at "+path)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer file.Close()
 	unzip, err := gzip.NewReader(file)
 	if err != nil {

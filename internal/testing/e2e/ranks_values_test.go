@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -40,8 +39,8 @@ func becomes(t *testing.T, c *resp.Client, key, want string) {
 // ranksTrace is the public trace where there is one, else one that is made.
 func ranksTrace(t *testing.T, requests int) string {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join("..", "..", "..", "..", "shared", "traces", conversation)); err == nil {
-		return tracetest.Public(t, conversation)
+	if path, there := tracetest.Find(t, conversation); there {
+		return path
 	}
 	file := filepath.Join(t.TempDir(), "trace.jsonl.gz")
 	if status, _, said := finish(t, program("cascade"), "trace", "synth", "-o", file, "--requests", fmt.Sprint(requests)); status != 0 {
