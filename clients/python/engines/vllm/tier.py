@@ -134,8 +134,8 @@ class Tier(unittest.TestCase):
         self.tier.on_schedule_end(ScheduleEndContext(set(), {"r"}))
         for some in (keys[:2], keys[2:4], keys[4:]):
             self.job(some, range(len(some)), prompt)
-            self.rows[:] += 1  # or its bytes would be a prompt's
             self.results()
+            self.rows[:] += 1  # or its bytes would be a prompt's
         self.assertEqual([self.rank.generated(self.tier._ns, k) for k in keys], [False] * 4 + [True] * 4)
         self.tier.on_request_finished(prompt)
         (key,), unscheduled = [make_offload_key(b"u" * 32, 0)], self.keys(1, "u")[1]
