@@ -32,15 +32,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 func (a *app) root() *cobra.Command {
-	c := cli.Root("cascade-bench", "Measure this machine against its own yardsticks", &a.json)
-	c.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "cascade bench"}
-	flags := c.PersistentFlags()
-	for _, name := range []string{"config", "socket", "timeout"} { // flags of cascade, which mean nothing here
-		flags.String(name, "", "")
-		_ = flags.MarkHidden(name) // fails for unknown flags only
-	}
-	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
-	c.SetHelpCommand(&cobra.Command{Hidden: true})
+	c := cli.Part("cascade-bench", "bench", "Measure this machine against its own yardsticks", &a.json)
 	c.AddCommand(a.respCommand(), a.putCommand(), a.indexCommand(), a.fabricCommand(), a.fabricRankCommand(), a.networkCommand(), a.codecCommand(), a.tunerCommand(), a.stagesCommand(), a.coldCommand(), a.remoteCommand(), a.lustreCommand(), a.slackCommand(), a.scatterCommand(), a.gioCommand(), a.gioDeviceCommand(), a.hbmCommand())
 	return c
 }

@@ -32,15 +32,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 }
 
 func (a *app) root() *cobra.Command {
-	c := cli.Root("cascade-gpu", "Look at the GPUs of this machine, and measure them", &a.json)
-	c.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "cascade gpu"}
-	flags := c.PersistentFlags()
-	for _, name := range []string{"config", "socket", "timeout"} { // flags of cascade, which mean nothing here
-		flags.String(name, "", "")
-		_ = flags.MarkHidden(name) // fails for unknown flags only
-	}
-	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
-	c.SetHelpCommand(&cobra.Command{Hidden: true})
+	c := cli.Part("cascade-gpu", "gpu", "Look at the GPUs of this machine, and measure them", &a.json)
 	c.AddCommand(a.probeCommand(), a.hbmCommand(), a.profileCommand(), deviceCommand())
 	return c
 }

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,10 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == giobench.DeviceVerb {
-		fmt.Fprintln(os.Stderr, giobench.Device())
-		os.Exit(1)
-	}
+	giobench.DeviceMain()
 	os.Exit(fakecuda.Main(m))
 }
 

@@ -15,16 +15,14 @@ const (
 	gpuProgram   = "cascade-gpu"
 )
 
-func (a *app) benchCommand() *cobra.Command {
-	return a.other(benchProgram, "make build makes both, install them together").Command("bench", "Measure this machine against its own yardsticks")
-}
-
-func (a *app) gpuCommand() *cobra.Command {
-	return a.other(gpuProgram, "make build makes both; it needs the C library of the node").Command("gpu", "Look at the GPUs of this node, and measure them")
-}
-
-func (a *app) other(program, without string) cli.Other {
-	return cli.Other{Program: program, Without: without, Env: a.env, Exec: a.exec}
+// otherCommands are the verbs of these programs.
+func (a *app) otherCommands() []*cobra.Command {
+	bench := cli.Other{Program: benchProgram, Without: "make build makes both, install them together", Env: a.env, Exec: a.exec}
+	gpu := cli.Other{Program: gpuProgram, Without: "make build makes both; it needs the C library of the node", Env: a.env, Exec: a.exec}
+	return []*cobra.Command{
+		bench.Command("bench", "Measure this machine against its own yardsticks"),
+		gpu.Command("gpu", "Look at the GPUs of this node, and measure them"),
+	}
 }
 
 // helpOfOther makes "help bench VERB", of which the help command passes on no VERB, what

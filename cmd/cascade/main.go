@@ -69,7 +69,8 @@ func (a *app) root() *cobra.Command {
 	flags.StringVar(&a.socket, "socket", "", "unix socket of the rank, or its host:port (default: from the configuration)")
 	cli.DurationVar(flags, &a.timeout, "timeout", defaultTimeout, "longest wait for the rank")
 	root.AddCommand(a.statusCommand(), a.putCommand(), a.getCommand(), a.probeCommand(), a.ringCommand(), a.configCommand(),
-		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.benchCommand(), a.gpuCommand(), a.simCommand())
+		a.doctorCommand(), a.versionCommand(), a.traceTool().Command(), a.simCommand())
+	root.AddCommand(a.otherCommands()...)
 	root.AddCommand(a.campaignTool().Commands()...)
 	root.AddCommand(a.engineConfigCommand(), a.upgradeCommand())
 	root.AddCommand(a.arenaTool().Command(), a.listCommand(), a.keysCommand(), a.clearCommand(), a.whyCommand(), a.drainTool().Command(), a.launchTool().Command())

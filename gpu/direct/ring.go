@@ -83,7 +83,7 @@ func (r *Ring) Files() (n int) {
 }
 
 // Send hands the ring and its memory to the client at the other end of a connection, which is the ring's from then on, also
-// after an error: its end tells the client that the ring has ended. Errors: those of the connection.
+// after an error. When it is closed the client knows that the ring is closed. Errors: those of the connection.
 func (r *Ring) Send(c *net.UnixConn) error {
 	r.peer = c
 	return r.server.Send(c)

@@ -20,6 +20,20 @@ type Other struct {
 	Exec    func(path string, args, env []string) error // replaces this program
 }
 
+// Part is Root of a program that a verb of cascade becomes. Its help calls it cascade with that verb.
+func Part(program, verb, short string, json *bool) *cobra.Command {
+	c := Root(program, short, json)
+	c.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "cascade " + verb}
+	flags := c.PersistentFlags()
+	for _, name := range []string{"config", "socket", "timeout"} { // flags of cascade, which mean nothing here
+		flags.String(name, "", "")
+		_ = flags.MarkHidden(name) // fails for unknown flags only
+	}
+	c.CompletionOptions.DisableDefaultCmd = true // cascade has it
+	c.SetHelpCommand(&cobra.Command{Hidden: true})
+	return c
+}
+
 // Command makes the verb, whose arguments are the other program's to judge.
 func (o Other) Command(use, short string) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, DisableFlagParsing: true,

@@ -27,20 +27,27 @@ type Region struct {
 // both descriptors over: that of the file, and of an eventfd or -1. The error matches
 // region.ErrBudget when regions would cost too much.
 func (x *Client) Attach(fd, notify int) (number int64, err error) {
-	if len(x.regions) >= MaxRegions {
-		CloseAll(fd, notify)
-		return 0, fmt.Errorf("this connection has %d regions; detach one", MaxRegions)
-	}
 	size, err := region.SizeOf(fd)
+	if err != nil {
+		CloseAll(fd, notify)
+		return 0, err
+	}
 	cost := region.CostOf(size, x.pool.Budget.memory, 1+min(1, notify+1))
-	if err == nil {
+	return x.add(cost, fd, notify, func() (*Region, error) { return x.pool.attach(fd, notify, size) })
+}
+
+// add makes what attach returns the client's next region, if there is a budget for it. attach takes both descriptors over, and so does add.
+func (x *Client) add(cost region.Cost, fd, notify int, attach func() (*Region, error)) (number int64, err error) {
+	if len(x.regions) >= MaxRegions {
+		err = fmt.Errorf("this connection has %d regions; detach one", MaxRegions)
+	} else {
 		err = x.pool.Budget.Take(x.cost, cost)
 	}
 	if err != nil {
 		CloseAll(fd, notify)
 		return 0, err
 	}
-	r, err := x.pool.attach(fd, notify, size)
+	r, err := attach()
 	if err != nil {
 		x.pool.Budget.Give(cost)
 		return 0, err

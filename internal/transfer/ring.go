@@ -46,37 +46,30 @@ var (
 // and makes the memory the client's next region, whose number it returns. It takes both descriptors over, as Attach does; the
 // ring ends with the region.
 func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err error) {
-	own := region.Cost{Pinned: bytes, Mappings: 2, Address: bytes}
-	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors+min(1, notify+1)).Plus(own)
 	switch {
 	case x.pool.Rings == nil:
 		err = errNoDisks
 	case bytes < 1 || bytes%int64(os.Getpagesize()) != 0:
 		err = fmt.Errorf("a ring of %d bytes: want whole pages of %d", bytes, os.Getpagesize())
-	case len(x.regions) >= MaxRegions:
-		err = fmt.Errorf("this connection has %d regions; detach one", MaxRegions)
-	default:
-		err = x.pool.Budget.Take(x.cost, cost)
 	}
 	if err != nil {
 		CloseAll(socket, notify)
 		return 0, err
 	}
-	r, err := x.pool.attachRing(socket, notify, bytes)
+	own := region.Cost{Pinned: bytes, Mappings: 2, Address: bytes}
+	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors+min(1, notify+1)).Plus(own)
+	number, err = x.add(cost, socket, notify, func() (*Region, error) { return x.pool.attachRing(socket, notify, bytes) })
 	if err != nil {
-		x.pool.Budget.Give(cost)
 		return 0, err
 	}
-	r.cost = cost
-	x.last++
-	x.put(x.last, r)
+	r := x.regions[number]
 	files := region.Cost{Descriptors: r.ring.Files()}
 	if err := x.pool.Budget.Take(x.cost, files); err != nil {
-		x.Remove(x.last)
+		x.Remove(number)
 		return 0, errors.Join(err, x.GiveBack(r))
 	}
 	r.cost, x.cost = r.cost.Plus(files), x.cost.Plus(files)
-	return x.last, nil
+	return number, nil
 }
 
 // attachRing is AttachRing, uncounted.

@@ -164,7 +164,7 @@ func (r *ringRig) load(job int64, after After, shift int, blocks ...int) {
 	}
 }
 
-// ended waits until so many jobs are told, and returns their statuses, by job.
+// ended waits until so many jobs have ended, and returns the statuses of each.
 func (r *ringRig) ended(jobs int) map[int64]string {
 	r.t.Helper()
 	all := map[int64]string{}

@@ -36,7 +36,7 @@ from .worth import SETTING
 
 STAGING_BYTES = 256 << 20
 _SETTINGS = ("password_file", "server_uids")
-# Names and meanings of what vLLM is told, by their names in Counts. An object is one layer of one block of one worker.
+# Names and descriptions of the metrics, by their fields of Counts. An object is one layer of one block of one worker.
 _METRICS = {
     "loaded": ("vllm:cascade_layers_loaded", "Layers of blocks that came from the rank."),
     "lost": ("vllm:cascade_layers_lost", "Layers of blocks that were found and could not be loaded, or were loaded with one that could not."),

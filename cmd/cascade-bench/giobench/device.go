@@ -2,9 +2,11 @@ package giobench
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -27,6 +29,14 @@ func ownDevice() ([]string, error) {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
 	return []string{self, DeviceVerb}, nil
+}
+
+// DeviceMain makes a test program that Run has started as its device one, and ends it; in all others it does nothing.
+func DeviceMain() {
+	if len(os.Args) == 2 && os.Args[1] == DeviceVerb {
+		fmt.Fprintln(os.Stderr, Device())
+		os.Exit(1)
+	}
 }
 
 // Device is the device of the region of descriptor 3, on a thread that may make
@@ -99,6 +109,23 @@ func isBlock(p []byte, off uint64) bool {
 		differs |= binary.LittleEndian.Uint64(p[i:]) ^ word(off+uint64(i))
 	}
 	return differs == 0
+}
+
+// newData makes a file of n bytes in a directory of its own below dir, which no cache has, and returns what removes both.
+func newData(dir string, n int64) (name string, remove func() error, err error) {
+	home, err := os.MkdirTemp(dir, "cascade-bench-")
+	if err != nil {
+		return "", nil, fmt.Errorf("bench: the directory to measure in: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(home) }
+	name = filepath.Join(home, "data")
+	if err = writeFile(name, n); err == nil {
+		err = kit.DropCache(home)
+	}
+	if err != nil {
+		return "", nil, errors.Join(err, remove())
+	}
+	return name, remove, nil
 }
 
 // writeFile writes a file whose words depend on their offsets, and syncs it.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -113,18 +112,11 @@ func Run(ctx context.Context, o Options) (res *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	home, err := os.MkdirTemp(o.Dir, "cascade-bench-")
+	name, remove, err := newData(o.Dir, 2*o.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("bench: the directory to measure in: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
-	name := filepath.Join(home, "data")
-	if err := writeFile(name, 2*o.Bytes); err != nil {
 		return nil, err
 	}
-	if err := kit.DropCache(home); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, remove()) }()
 	res = &Result{Machine: kit.ReadMachine(), Trigger: cpuTrigger, Depth: o.Depth,
 		BlockBytes: BlockBytes, TurnBytes: o.Bytes, Rounds: o.Rounds}
 	kinds := min(o.Rounds, kindRounds)

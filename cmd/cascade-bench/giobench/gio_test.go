@@ -20,10 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == DeviceVerb {
-		fmt.Fprintln(os.Stderr, Device())
-		os.Exit(1)
-	}
+	DeviceMain()
 	if len(os.Args) == 3 && os.Args[1] == pausedVerb {
 		fmt.Fprintln(os.Stderr, paused(os.Args[2]))
 		os.Exit(1)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/bits"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -80,18 +79,11 @@ func RunLaunches(ctx context.Context, o LaunchOptions) (_ *Launches, err error) 
 			return nil, err
 		}
 	}
-	home, err := os.MkdirTemp(o.Dir, "cascade-bench-")
+	name, remove, err := newData(o.Dir, 2*total)
 	if err != nil {
-		return nil, fmt.Errorf("bench: the directory to measure in: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(home)) }()
-	name := filepath.Join(home, "data")
-	if err := writeFile(name, 2*total); err != nil {
 		return nil, err
 	}
-	if err := kit.DropCache(home); err != nil {
-		return nil, err
-	}
+	defer func() { err = errors.Join(err, remove()) }()
 	k := &kinds{bytes: total}
 	if k.rig, err = openRig(all, name, os.O_RDWR, o.Most, 1<<bits.Len(uint(o.Transfers-1))); err != nil {
 		return nil, err

@@ -2,7 +2,6 @@ package profiling
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,10 +17,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 2 && os.Args[1] == giobench.DeviceVerb {
-		fmt.Fprintln(os.Stderr, giobench.Device())
-		os.Exit(1)
-	}
+	giobench.DeviceMain()
 	os.Exit(m.Run())
 }
 
