@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/coldspace"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/vfstest"
@@ -108,7 +109,7 @@ func TestSpillEndedNameHides(t *testing.T) {
 	w.r.Sweep()
 	for _, f := range w.r.state.Cold.Files.Spilled() {
 		if f.Number > first.Number {
-			w.r.space.Reload(t.Context(), f)
+			w.r.space.Reload(t.Context(), f, coldspace.Leave)
 		}
 	}
 	for i := range 100 { // so that the files go
@@ -292,7 +293,7 @@ func TestSpillTwoCopies(t *testing.T) {
 	if err := r.others.FlushTombstones(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r.space.Reload(t.Context(), r.state.Cold.Files.Spilled()[0])
+	r.space.Reload(t.Context(), r.state.Cold.Files.Spilled()[0], coldspace.Leave)
 	r.put(ns("again"), data(0, spillBlock))
 	for i := range 20 {
 		r.put(ns(fmt.Sprint("b", i)), data(uint64(100+i), spillBlock))

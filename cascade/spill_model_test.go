@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/coldspace"
 	"cascadekv/cascade/residency"
 	"cascadekv/internal/block"
 	"cascadekv/internal/testing/testdevice"
@@ -391,7 +392,7 @@ func (m *spillModel) step(bound bool) {
 	case op < 90:
 		what = "reload;"
 		if files := m.r.state.Cold.Files.Spilled(); len(files) > 0 {
-			m.r.space.Reload(ctx, files[m.rng.IntN(len(files))])
+			m.r.space.Reload(ctx, files[m.rng.IntN(len(files))], coldspace.Fate(m.rng.IntN(2)))
 		}
 	case op < 97:
 		what = "merge;"

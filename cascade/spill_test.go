@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/coldspace"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
 )
@@ -218,7 +219,7 @@ func TestSpilledContentIsStoredOnce(t *testing.T) {
 	c.spill(r)
 	for range 3 { // files are loaded again and merged whatever of them is stale
 		for _, f := range r.state.Cold.Files.Spilled() {
-			r.space.Reload(t.Context(), f)
+			r.space.Reload(t.Context(), f, coldspace.Leave)
 		}
 		r.space.MergeAll(t.Context())
 	}
@@ -352,7 +353,7 @@ func spillAgainstAModel(t *testing.T, seed uint64, steps int) {
 		case op < 90:
 			what = "reload"
 			if files := r.state.Cold.Files.Spilled(); len(files) > 0 {
-				r.space.Reload(t.Context(), files[rng.IntN(len(files))])
+				r.space.Reload(t.Context(), files[rng.IntN(len(files))], coldspace.Fate(rng.IntN(2)))
 			}
 		case op < 97:
 			what = "merge"
@@ -403,7 +404,7 @@ func TestSpillUnderLoad(t *testing.T) {
 			}
 			r.space.SpillAll(context.Background())
 			if files := r.state.Cold.Files.Spilled(); len(files) > 0 && rng.IntN(2) == 0 {
-				r.space.Reload(context.Background(), files[rng.IntN(len(files))])
+				r.space.Reload(context.Background(), files[rng.IntN(len(files))], coldspace.Fate(rng.IntN(2)))
 			}
 			r.space.MergeAll(context.Background())
 		}

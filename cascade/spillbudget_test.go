@@ -2,6 +2,7 @@ package cascade
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"cascadekv/internal/block"
@@ -98,6 +99,50 @@ func TestUseIsNoPut(t *testing.T) {
 				}
 			}
 		}
+	}
+	c.end(r)
+}
+
+// TestMergeBreaksNoChain: a file that is loaded because most of it stands for nothing has heads of chains that go on in
+// files that stay spilled. However little room the budget leaves, the heads do not leave before those.
+func TestMergeBreaksNoChain(t *testing.T) {
+	c := newCampaign(t)
+	r := c.small(func(o *Options) { o.Limits.ColdBytes = 1 << 30 })
+	const dead, head, chain = 24, 4, 280 // the first file is of what is dead, and of the head
+	r.chain("dead", 0, dead, 10_000)
+	r.chain("k", 0, head, 1000)
+	r.drained()
+	r.chain("k", head, chain, 1000)
+	c.spill(r)
+	for i := range dead {
+		if !r.Delete(t.Context(), "ns", fmt.Sprint("dead", i)) {
+			t.Fatal("no block", i)
+		}
+	}
+	eventually(t, "the first file is worth merging", func() bool {
+		r.drained()
+		return r.space.LookSpilled()[0].Wasted
+	})
+	if !r.onlySpilled("k0") || !r.onlySpilled(fmt.Sprint("k", chain/2)) {
+		t.Fatal("the chain is not spilled")
+	}
+	limits := *r.state.Limits.Load()
+	limits.ColdBytes = 0
+	for _, f := range r.space.LookSpilled()[1:] {
+		limits.ColdBytes += f.Bytes
+	}
+	r.state.Limits.Store(&limits)
+	r.space.ReloadWasted(t.Context())
+	for _, when := range []string{"its file was loaded", "that was merged"} {
+		r.space.Shrink()
+		there := make([]bool, chain)
+		for i := range there {
+			there[i] = r.Contains(t.Context(), "ns", fmt.Sprint("k", i))
+		}
+		if first := slices.Index(there, true); first != 0 {
+			t.Errorf("once %s the chain begins with its block %d", when, first)
+		}
+		r.space.MergeAll(t.Context())
 	}
 	c.end(r)
 }

@@ -125,7 +125,7 @@ func (cs *Space) AdoptDue(ctx context.Context) {
 		cs.state.Mu.Unlock()
 	}
 	for _, f := range spilled {
-		cs.Reload(within, f)
+		cs.Reload(within, f, Leave)
 	}
 	cs.KeepHeads(false)
 	cs.loaded()

@@ -3,6 +3,7 @@ package coldspace
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
@@ -116,11 +117,17 @@ func (cs *Space) eachStep(ids []block.ID, fn func(block.ID) bool) bool {
 // ReloadWasted loads files again that are worth merging, as of the last look.
 func (cs *Space) ReloadWasted(ctx context.Context) {
 	cs.state.Mu.Lock()
-	files, reloaded := cs.guarded.Spilled, false
+	files := slices.Clone(cs.guarded.Spilled)
 	cs.state.Mu.Unlock()
+	cs.reloadSome(ctx, files, func(f tiers.SpilledFile) bool { return f.Wasted })
+}
+
+// reloadSome loads those of the files that are chosen, for another reason than that their blocks should leave.
+func (cs *Space) reloadSome(ctx context.Context, files []tiers.SpilledFile, chosen func(tiers.SpilledFile) bool) {
+	reloaded := false
 	for _, f := range files {
-		if f.Wasted && ctx.Err() == nil {
-			cs.Reload(ctx, f)
+		if chosen(f) && ctx.Err() == nil {
+			cs.Reload(ctx, f, Stay)
 			reloaded = true
 		}
 	}
@@ -143,12 +150,7 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 			paths[at.Path] = true
 		}
 	}
-	for _, f := range cs.LookSpilled() {
-		if paths[f.Path] && ctx.Err() == nil {
-			cs.Reload(ctx, f)
-		}
-	}
-	cs.LookSpilled()
+	cs.reloadSome(ctx, cs.LookSpilled(), func(f tiers.SpilledFile) bool { return paths[f.Path] })
 	var gone []block.ID
 	for i, at := range places {
 		if at == nil {
@@ -158,9 +160,21 @@ func (cs *Space) reloadSeconds(ctx context.Context) {
 	cs.shared.ForgetSeconds(gone)
 }
 
-// Reload has the state know what a spilled file holds. What was used lately is not the first to
-// leave: before that is known nothing does.
-func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
+// Fate is what is to become of blocks whose file is loaded.
+type Fate uint8
+
+const (
+	// Leave: those that were not used lately are the first to leave. What keeps them is KeepHeads.
+	Leave Fate = iota
+
+	// Stay: they leave no sooner than what this run has put. Their chains may go on in files
+	// that stay spilled: the heads must not leave before those.
+	Stay
+)
+
+// Reload has the state know what a spilled file holds. Before it is known what of that leaves first
+// nothing does.
+func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile, fate Fate) {
 	cs.state.Mu.Lock()
 	cs.guarded.loading++
 	cs.state.Mu.Unlock()
@@ -177,7 +191,7 @@ func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile) {
 	if err != nil && ctx.Err() == nil {
 		cs.note(err)
 	}
-	cs.keepUsed(ids)
+	cs.keepUsed(ids, fate)
 }
 
 // loaded ends a load of files.
@@ -190,15 +204,19 @@ func (cs *Space) loaded() {
 }
 
 // keepUsed has those of the blocks that were used lately leave after what was not, in the
-// order in which they were used, and what is above them in their chains after them.
-func (cs *Space) keepUsed(ids []block.ID) {
+// order in which they were used, and what is above them in their chains after them; if they
+// are to stay, those that were not used before these.
+func (cs *Space) keepUsed(ids []block.ID, fate Fate) {
 	var used [policy.Ages + 1][]block.ID
 	cs.eachStep(ids, func(id block.ID) bool {
 		last := cs.state.Cold.LastUse(id)
 		used[last] = append(used[last], id)
 		return true
 	})
-	for _, some := range used[1:] {
+	for last, some := range used {
+		if last == 0 && fate == Leave {
+			continue
+		}
 		cs.eachStep(some, func(id block.ID) bool {
 			cs.keepChainLocked(cs.state.Mu.Blocks[id])
 			return true

@@ -17,7 +17,7 @@ func TestWhatWaitsIsNoFailure(t *testing.T) {
 		r := newRank(t)
 		r.files.spilling = err
 		r.SpillAll(t.Context())
-		r.Reload(t.Context(), tiers.SpilledFile{})
+		r.Reload(t.Context(), tiers.SpilledFile{}, Stay)
 		if got := r.Cold.Stats.Errors; got != failures || r.Log.Has("for the test") != (failures > 0) {
 			t.Errorf("%v: %d errors, logged %v", err, got, r.Log.Lines("for the test"))
 		}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -67,18 +68,23 @@ func (b budgeted) count(t *testing.T, c *resp.Client) (present, holes int) {
 	room := make([]byte, 256<<10)
 	for i := range b.chains {
 		ended := false
+		there := make([]byte, b.length) // of this chain, for the message
 		for d := range b.length {
 			n, err := c.Get(b.key(i, d), room)
 			if err != nil {
-				ended = true
+				ended, there[d] = true, '.'
 				continue
 			}
+			there[d] = '+'
 			if present++; ended {
 				holes++
 			}
 			if string(room[:n]) != string(b.value(i, d)) {
 				t.Errorf("wrong bytes of %s", b.key(i, d))
 			}
+		}
+		if bytes.Contains(there, []byte(".+")) {
+			t.Logf("blocks of chain %d that are there: %s", i, there)
 		}
 	}
 	return present, holes
