@@ -188,23 +188,28 @@ func TestWhatIsNotRecordedIsRefused(t *testing.T) {
 	}
 }
 
-// A rank whose cold tier refuses what it claimed gives its claim up: others do not wait for it.
+// A rank whose cold tier refuses what it claimed gives its claim up: others do not wait for it, as they do for one that
+// writes. On a machine with other things to do one of several drains may be late by as much.
 func TestAClaimThatFailsIsGivenUp(t *testing.T) {
 	j := sharingJob(t, 2, 8<<20)
-	p := data(1, 20<<10)
-	j.ranks[0].putKey(t, "a", p)
 	j.ranks[0].cold.set(hooks{put: unavailable})
-	if _, err := j.ranks[0].Drain(t.Context()); err == nil {
-		t.Fatal("drained")
+	defer j.ranks[0].cold.set(hooks{})
+	const tries = 5
+	for try := range uint64(tries) {
+		p := data(try, 20<<10)
+		j.ranks[0].putKey(t, fmt.Sprint("a", try), p)
+		if _, err := j.ranks[0].Drain(t.Context()); err == nil {
+			t.Fatal("drained")
+		}
+		j.settle()
+		j.ranks[1].putKey(t, fmt.Sprint("b", try), p)
+		began := time.Now()
+		j.drainAll(1)
+		if time.Since(began) < time.Second {
+			return
+		}
 	}
-	j.settle()
-	j.ranks[1].putKey(t, "b", p)
-	began := time.Now()
-	j.drainAll(1)
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("a drain waited %v for a rank that can not write", took)
-	}
-	j.ranks[0].cold.set(hooks{})
+	t.Errorf("each of %d drains waited for a rank that can not write", tries)
 }
 
 // keeper has rank 0 write so many blocks in several files, and forget them in memory.
@@ -239,10 +244,9 @@ func TestEntrustWithWhatIsSpilled(t *testing.T) {
 	for _, i := range []int{3, 4} {
 		j.ranks[1].putKey(t, engineKey(1, i), data(uint64(i), size))
 	}
-	began := time.Now()
 	j.drainAll(1)
-	if n, _ := j.durable(1); n != 0 || time.Since(began) > time.Second {
-		t.Errorf("rank 1 wrote %d blocks, after %v", n, time.Since(began))
+	if n, _ := j.durable(1); n != 0 {
+		t.Errorf("rank 1 wrote %d blocks", n)
 	}
 	keeper.dropMemory(t)
 	j.settle()
