@@ -27,6 +27,9 @@ func late(o *Options) {
 	o.Limits = Limits{FetchDeadline: 4 * time.Second, RoomDeadline: 8 * time.Second}
 }
 
+// uncleaned has nothing written to files ahead of need.
+func uncleaned(o *Options) { o.Limits.CleanAbove = 1 }
+
 func unchanged(*Options) {}
 
 // wantOf is want of a block; sure: it can not have been lost.
@@ -197,7 +200,7 @@ func TestADiskThatTakesNothing(t *testing.T) {
 // TestADrainBesideADiskThatHangs writes what does not lie there alone, and says that this is not all. A later one writes
 // the rest.
 func TestADrainBesideADiskThatHangs(t *testing.T) {
-	l := newLadder(t, false, true, late)
+	l := newLadder(t, false, true, late, uncleaned)
 	const n, size = 40, 300_000
 	for i := range n {
 		l.put(ns(fmt.Sprint(i)), data(uint64(i), size))
@@ -221,7 +224,7 @@ func TestADrainBesideADiskThatHangs(t *testing.T) {
 
 // TestADrainReadsTheDiskTogether: one read after the other would leave it idle most of the time.
 func TestADrainReadsTheDiskTogether(t *testing.T) {
-	l := newLadder(t, false, true, func(o *Options) { o.Limits.CleanAbove = 1 }) // the drain alone writes
+	l := newLadder(t, false, true, uncleaned)
 	for i := range 40 {
 		l.put(ns(fmt.Sprint(i)), data(uint64(i), 300_000))
 	}
@@ -266,7 +269,7 @@ func TestOthersDoNotWaitForADiskThatHangs(t *testing.T) {
 
 // TestAFullDiskThatCanNotBeRead: what it has can not be written to files to make room, so victims of shm go there.
 func TestAFullDiskThatCanNotBeRead(t *testing.T) {
-	l := newLadder(t, false, true, late, func(o *Options) { o.Limits.CleanAbove = 1 })
+	l := newLadder(t, false, true, late, uncleaned)
 	const size = 300_000
 	i := 0
 	for ; l.disk.Usage().Used+size <= l.disk.Usage().Capacity; i++ {
