@@ -27,7 +27,7 @@ import (
 const ringSize = 64 << 10 // bytes of a block
 
 // newRingRig makes a rig with n blocks of namespace ns, k0 and so on, that only its disks have.
-func newRingRig(t *testing.T, n int) *rig {
+func newRingRig(t *testing.T, n int, change ...func(*Options)) *rig {
 	t.Helper()
 	dir := t.TempDir()
 	o := nvme.Options{Dirs: []string{filepath.Join(dir, "disk")}, Bytes: 8 << 20, FileBytes: ringSize, Direct: true}
@@ -54,6 +54,9 @@ func newRingRig(t *testing.T, n int) *rig {
 				}
 			}()
 			return direct.Open(containers, direct.Options{Bytes: bytes})
+		}
+		for _, f := range change {
+			f(s)
 		}
 	})
 }
@@ -266,8 +269,7 @@ func TestRingAtUpgrade(t *testing.T) {
 
 // TestRingAsksForAnUpgrade: whoever asks is handed over, and a ring can not be.
 func TestRingAsksForAnUpgrade(t *testing.T) {
-	r := newRingRig(t, 1)
-	r.srv.opt.Upgrade = func(context.Context, Upgrade) error { return errors.New("begun") }
+	r := newRingRig(t, 1, func(o *Options) { o.Upgrade = func(context.Context, Upgrade) error { return errors.New("begun") } })
 	_, err := r.ring(ringSize).Do("CASCADE.UPGRADE")
 	if err == nil || !strings.Contains(err.Error(), "ask on another") {
 		t.Errorf("over a connection with a ring: %v", err)
