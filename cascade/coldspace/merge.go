@@ -35,8 +35,11 @@ func (cs *Space) MergeInBackground(ctx context.Context) {
 
 // MergeAll gives up what another rank keeps too, spills what may be, adopts what is due, has the
 // cold tier merge, and evacuates segments where that does not help, until there is nothing
-// more to gain.
+// more to gain. One call at a time does so: what one has loaded another might let go of before
+// it is known which chains go on in it.
 func (cs *Space) MergeAll(ctx context.Context) {
+	cs.merging.Lock()
+	defer cs.merging.Unlock()
 	cs.reloadSeconds(ctx)
 	cs.shared.GiveUpSeconds(ctx)
 	cs.SpillAll(ctx)

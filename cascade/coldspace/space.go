@@ -2,6 +2,7 @@ package coldspace
 
 import (
 	"context"
+	"sync"
 
 	"cascadekv/cascade/eviction"
 	"cascadekv/cascade/load"
@@ -21,6 +22,7 @@ type Space struct {
 	load     *load.Loader
 	shared   Shared
 	mergeNow chan struct{} // has the cold tier merge before the next tick
+	merging  sync.Mutex    // of MergeAll
 
 	guarded struct { // by State.Mu
 		Orphans  Orphans

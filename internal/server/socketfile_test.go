@@ -42,7 +42,7 @@ func modeOf(t testing.TB, path string) os.FileMode {
 // TestListedUserComesIn: with allow_uids, and nothing else done, the users in it
 // come in by the socket, others do not, and memory stays the rank's own user's.
 func TestListedUserComesIn(t *testing.T) {
-	for name, before := range map[string]os.FileMode{"new directory": 0, "left by a rank without allow_uids": 0o700} {
+	for name, before := range map[string]os.FileMode{"new directory": 0, "left behind": 0o700} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(passable(t), "above", "cascade-"+strconv.Itoa(os.Geteuid()))
 			if before != 0 {
