@@ -337,7 +337,7 @@ func TestRealClients(t *testing.T) {
 		}
 	}
 	path := filepath.Join(dirs[0], at.Path)
-	for range 500 {
+	for range 6000 { // on a busy machine
 		if !exists(path) {
 			break
 		}
