@@ -47,12 +47,18 @@ func hostOf(memory []tiers.Memory) int {
 	return len(memory) - 1
 }
 
-// LowestLocked is the level of memory whose victims go to files: the last one that takes blocks.
+// DeepUpLocked reports whether there is a deep level that is not left alone with writes.
+func (s *State) DeepUpLocked() bool {
+	d := s.Deep()
+	return d != nil && !d.NoWrites.Lasts(s.Age(s.Now()))
+}
+
+// LowestLocked is the level of memory whose victims go to files: the last one that takes blocks at the moment.
 func (s *State) LowestLocked() *Level {
-	if d := s.Deep(); d != nil && d.NoWrites.Lasts(s.Age(s.Now())) {
-		return s.Host()
+	if d := s.Deep(); s.DeepUpLocked() && d.MayWriteLocked() > 0 {
+		return d
 	}
-	return s.Last()
+	return s.Host()
 }
 
 // PinNearLocked pins b in the fastest of Near that has it, or returns nil.

@@ -76,3 +76,23 @@ func TestNVMeOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNVMeBudget: the limit of the configuration is the level's, and a reload changes it.
+func TestNVMeBudget(t *testing.T) {
+	dir := t.TempDir()
+	c := configOf(t, dir)
+	c.NVMe.Paths, c.NVMe.Bytes, c.NVMe.MaxWrite = []string{filepath.Join(dir, "disk")}, 64*units.MiB, 200*units.MiB
+	var log testlog.Log
+	r, _, end := live(t, c, &log)
+	for i, limit := range []units.Bytes{200 * units.MiB, 1, 0} {
+		if c.NVMe.MaxWrite = limit; i > 0 {
+			r.Reload(c, "")
+		}
+		if b := r.Store().Stats().Tiers[1].Budget; (b == nil) != (limit == 0) || b != nil && (b.Writes != int64(limit) || b.Reads != 0) {
+			t.Errorf("%v: %+v", limit, b)
+		}
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+}
