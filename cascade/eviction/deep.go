@@ -134,7 +134,7 @@ func (e *Evictor) reserveDeep(ctx context.Context, d *residency.Level, size int6
 func (e *Evictor) pause(d *residency.Level, err error) error {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
-	if d.NoWrites.Begin(e.state.Age(e.state.Now())) {
+	if d.NoWrites.Begin() {
 		way := "what leaves memory is dropped meanwhile"
 		if e.state.Cold != nil {
 			way = "what leaves memory goes to " + e.state.ColdName() + " meanwhile"

@@ -153,7 +153,7 @@ func TestTheBudgetOfTheDisk(t *testing.T) {
 			if lowest := parttest.Locked(r.State, r.LowestLocked); lowest != r.Host() {
 				t.Errorf("without, victims of %s go to files", lowest.Stats.Name)
 			}
-			if err := demote("1"); err != nil || r.Block("1").In(1) || d.NoWrites.Lasts(r.Age(r.Now())) || d.Stats.Errors != 0 {
+			if err := demote("1"); err != nil || r.Block("1").In(1) || d.NoWrites.Lasts() || d.Stats.Errors != 0 {
 				t.Errorf("%v: without a budget it is copied: %v; %+v", err, r.Block("1").In(1), d.Stats)
 			}
 			if got := stepOf(r, e, "0"); got != at(policy.Drop, policy.NoLoss) {

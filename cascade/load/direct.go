@@ -13,7 +13,7 @@ func PinDeep(ld *Loader, ns string, keys []string) []*residency.View {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	d := s.Deep()
-	if d == nil || s.CheckOpenLocked() != nil || d.NoReads.Lasts(s.Age(s.Now())) {
+	if d == nil || s.CheckOpenLocked() != nil || d.NoReads.Lasts() {
 		return views
 	}
 	left := s.Requests.BeginLocked()

@@ -231,7 +231,7 @@ func assumedOf(m *Level) estimate.Line {
 // addLevel adds a level below the others, without a policy if that has no name.
 func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
 	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
-	m.Reads.state, m.Writes.state = s, s
+	m.Reads.state, m.Writes.state, m.NoReads.state, m.NoWrites.state = s, s, s, s
 	m.Speed = estimate.NewSpeed(assumedOf(m))
 	s.Levels = append(s.Levels, m)
 	if policy == "" {

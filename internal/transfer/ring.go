@@ -278,7 +278,8 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 	var some *gio.IOError
 	switch {
 	case errors.Is(err, gio.ErrTimeout):
-		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use", "blocks", len(f.keys))
+		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use, and they are left alone for some seconds", "blocks", len(f.keys))
+		f.views[0].From().NoReads.Begin()
 		cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
 		for _, i := range f.keys {
 			t.status[i] = Stuck

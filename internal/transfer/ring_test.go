@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/residency"
 	"cascadekv/gpu/direct"
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
@@ -47,7 +48,10 @@ type ringRig struct {
 	words []byte // the client's, of the ring region
 	peer  int    // the client's end of the socket
 	asked atomic.Int64
+	late  atomic.Int64 // what the clock of the store shows, in nanoseconds: it stands still
 }
+
+func (r *ringRig) now() time.Time { return time.Unix(1_800_000_000, r.late.Load()) }
 
 // wordsAt is where the event words lie in a ring region, one in each line of 64 bytes.
 const wordsAt = 1280
@@ -78,7 +82,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	host, err := memory.Open(memory.Options{Name: "host", Bytes: 8 << 20})
 	must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
-	r.store, err = cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{host, r.disks}, Log: quiet, NewPolicy: r.policy})
+	r.store, err = cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{host, r.disks}, Log: quiet, NewPolicy: r.policy, Now: r.now})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.store.Close(context.Background())) })
 	r.Pool = NewPool(r.store, quiet)
@@ -391,7 +395,7 @@ func TestRingClientGoes(t *testing.T) {
 }
 
 // TestRingStalls: a disk that does not answer costs the job its patience, and its region too; what it holds is given back when the
-// disk answers.
+// disk answers. Meanwhile it is left alone by all who load, as after a get that it did not answer.
 func TestRingStalls(t *testing.T) {
 	stall := make(chan struct{})
 	r := newRingRig(t, direct.Options{Fault: func(io gio.IO) (f gio.Fault) {
@@ -410,11 +414,26 @@ func TestRingStalls(t *testing.T) {
 	if r.store.Stats().Views == 0 {
 		t.Error("nothing holds the blocks that are being read")
 	}
-	r.load(2, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
-	if got := r.ended(1)[2]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
-		t.Errorf("the ordinary way: %s", got)
+	r.raise(2, 1)
+	for job, after := range []After{{}, {2, 1}} { // both are misses at once, and leave the disk alone
+		r.load(int64(2+job), after, ringBlocks*ringBlock, 2)
+		if got := r.ended(1)[int64(2+job)]; got != "0" {
+			t.Errorf("while the disk is left alone: %s", got)
+		}
+		r.wantCounted(3+job, 1, 0)
+	}
+	r.late.Add(int64(residency.ColdRetry))
+	r.load(4, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
+	if got := r.ended(1)[4]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
+		t.Errorf("the ordinary way, later: %s", got)
 	}
 	close(stall)
+	r.quiet()
+	r.patience.disk = time.Minute
+	r.load(5, After{2, 1}, ringBlocks*ringBlock, 3)
+	if got := r.ended(1)[5]; got != "1" || !r.has(3, ringBlocks*ringBlock) {
+		t.Errorf("by the ring, later: %s", got)
+	}
 	r.quiet()
 }
 
