@@ -171,7 +171,7 @@ func statsWith(s *Store, own *others.OwnNames) Stats {
 	put := s.state.Mu.Names.Own()
 	st.BytesReferenced, st.OwnReferenced, st.OwnStored = s.state.Mu.Names.Referenced(), put.Referenced, put.Stored
 	for _, m := range s.state.Mem {
-		m.Stats.Usage, m.Stats.Load = m.Memory.Usage(), m.LoadStats()
+		m.Stats.Usage, m.Stats.Load, m.Stats.Budget = m.Memory.Usage(), m.LoadStats(), m.BudgetStats()
 		m.Stats.Stats = m.Memory.Stats()
 		st.Tiers = append(st.Tiers, m.Stats)
 	}

@@ -18,6 +18,36 @@ func (c *counting) Access(r *policy.Request) {
 	c.Policy.Access(r)
 }
 
+// TestUncounted: what is got once more is counted once, by whoever knows where it came from in the end.
+func TestUncounted(t *testing.T) {
+	r := newRig(t, 16<<20, false)
+	c := &counting{Policy: r.state.Mem[0].Policy}
+	r.state.Mem[0].Policy = c
+	r.put(ns("k"), data(1, 100))
+	put := c.touched
+	keys := []string{"k", "none"}
+	views, err := r.GetBatch(t.Context(), "ns", keys, Uncounted)
+	if err != nil || views[0] == nil || views[1] != nil {
+		t.Fatalf("%v, %v", views, err)
+	}
+	if st := r.Stats(); st.Hits+st.Misses != 0 || c.touched != put {
+		t.Errorf("%d hits, %d misses, %d blocks asked for", st.Hits, st.Misses, c.touched-put)
+	}
+	CountGot(r.Store, "ns", views)
+	views[0].Release()
+	if st := r.Stats(); st.Hits != 1 || st.Misses != 1 || st.Tiers[0].Hits != 1 || c.touched != put {
+		t.Errorf("counted are %d hits, %d misses, %+v", st.Hits, st.Misses, st.Tiers[0])
+	}
+	if views, err = r.GetBatch(t.Context(), "ns", keys); err != nil {
+		t.Fatal(err)
+	}
+	views[0].Release()
+	if st := r.Stats(); st.Hits != 2 || st.Misses != 2 || c.touched != put+2 {
+		t.Errorf("a request counts %d hits, %d misses, %d blocks asked for", st.Hits-1, st.Misses-1, c.touched-put)
+	}
+	checkInvariants(t, r.Store)
+}
+
 // A put costs the same at the head of a chain and 3000 blocks below it: the
 // policies are told of what was put, by each way to put it.
 func TestPutsCostTheSameAtAnyDepth(t *testing.T) {

@@ -23,6 +23,10 @@ const (
 	// others have are copied here, and what finds no place in memory is a miss. It
 	// implies Unverified.
 	Resident
+
+	// Uncounted is for keys that were asked for a moment ago, and found where they could not be
+	// used: it is no request of the policies, nor of the statistics but for CountGot.
+	Uncounted
 )
 
 func optionsOf(how []GetOption) (all GetOption) {
@@ -54,23 +58,27 @@ func (s *Store) GetBatch(ctx context.Context, ns string, keys []string, how ...G
 	if options&Resident != 0 {
 		return s.getResident(ctx, ns, keys)
 	}
-	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0})
+	return s.get(ctx, ns, keys, getting{verify: options&Unverified == 0, uncounted: options&Uncounted != 0})
 }
+
+// CountGot counts what was got Uncounted: views, nil for each miss.
+func CountGot(s *Store, ns string, views []*View) { s.count(ns, views, getting{}) }
 
 // PinDeep is load.PinDeep.
 func PinDeep(s *Store, ns string, keys []string) []*View { return load.PinDeep(s.load, ns, keys) }
 
 // getting is how blocks are got.
 type getting struct {
-	verify bool           // memory hits are checked
-	price  eviction.Price // CopyOnly: all has to have a place in memory, and what only others have too
-	joined *bool          // if not nil, set where a fetch is joined that was begun for less
+	verify    bool           // memory hits are checked
+	uncounted bool           // see Uncounted
+	price     eviction.Price // CopyOnly: all has to have a place in memory, and what only others have too
+	joined    *bool          // if not nil, set where a fetch is joined that was begun for less
 }
 
 func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) ([]*View, error) {
 	views := make([]*View, len(keys))
 	if s.here.unanswered(ctx, len(keys)) {
-		s.count(ns, views)
+		s.count(ns, views, how)
 		return views, nil
 	}
 	waits, missing, err := s.pinResident(ns, keys, views, how)
@@ -86,7 +94,7 @@ func (s *Store) get(ctx context.Context, ns string, keys []string, how getting) 
 		s.check(ctx, ns, keys, views, how.verify)
 	}
 	s.evict.Promote(ctx, views)
-	s.count(ns, views)
+	s.count(ns, views, how)
 	return views, nil
 }
 
@@ -127,7 +135,7 @@ func (s *Store) pinResident(ns string, keys []string, views []*View, how getting
 	var fresh []*load.Fetch
 	left := s.state.Requests.BeginLocked()
 	for i, key := range keys {
-		looked := s.state.Requests.LookedLocked(ns, key, &left)
+		looked := how.uncounted || s.state.Requests.LookedLocked(ns, key, &left)
 		n := residency.VisibleLocked(s.state, ns, key)
 		if n == nil {
 			if !looked {
@@ -198,8 +206,8 @@ func (s *Store) getBelow(ctx context.Context, ns, key string) *View {
 }
 
 // count adds a request's hits and misses to the statistics.
-func (s *Store) count(ns string, views []*View) {
-	if len(views) == 0 {
+func (s *Store) count(ns string, views []*View, how getting) {
+	if len(views) == 0 || how.uncounted {
 		return
 	}
 	s.state.Mu.Lock()

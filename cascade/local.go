@@ -54,7 +54,7 @@ func (l Local) Hold(src fabric.Source) (fabric.Hold, error) {
 // none is read there: whoever reads for a rank reads for the others after it, too.
 func (l Local) read(m *residency.Level, p tiers.Pin) (bytes []byte, free func(), err error) {
 	s := l.Store.state
-	if m == s.Deep() && m.NoReads.Lasts(s.Age(s.Now())) {
+	if m == s.Deep() && m.NoReads.Lasts() {
 		return nil, nil, fmt.Errorf("%s did not answer a moment ago: %w", m.Stats.Name, tiers.ErrUnavailable)
 	}
 	size := p.Info().Size
@@ -66,7 +66,7 @@ func (l Local) read(m *residency.Level, p tiers.Pin) (bytes []byte, free func(),
 	defer cancel()
 	bytes, give, err := s.BytesOf(ctx, p)
 	if m == s.Deep() && ctx.Err() != nil {
-		m.NoReads.Begin(s.Age(s.Now()))
+		m.NoReads.Begin()
 	}
 	if err != nil {
 		residency.AfterIO(err, func() { l.Store.forOthers.Add(-size) })

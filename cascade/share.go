@@ -77,7 +77,7 @@ func (s *Store) getResident(ctx context.Context, ns string, keys []string) ([]*V
 		if len(again) == 0 || wait > 0 && !joined || residency.Sleep(within, wait) != nil {
 			return views, nil
 		}
-		joined = false
+		joined, how.uncounted = false, true
 		more, err := s.get(within, ns, again, how)
 		if err != nil {
 			return views, nil // closed meanwhile: these are misses

@@ -247,6 +247,9 @@ func TestResidentBlocksOfOthers(t *testing.T) {
 	if res.views[3] != nil {
 		t.Error("a key nobody stored is resident")
 	}
+	if st := b.Stats(); st.Hits != 7 || st.Misses != 1 {
+		t.Errorf("%d hits and %d misses are counted of 7 and 1", st.Hits, st.Misses)
+	}
 }
 
 func TestContainsBatchIsContainsOfEach(t *testing.T) {

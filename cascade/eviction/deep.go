@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
@@ -16,36 +17,68 @@ import (
 // errRefused: the deep level does not take a block. It is left alone for a while, unless the block is too large.
 var errRefused = errors.New("the memory tier below does not take the block")
 
-// refusedLocked reports whether the deep level does not take b, a victim of m, which lies above it: it failed
+// refusedLocked returns why the deep level does not take b, a victim of m, which lies above it: it failed
 // lately, or b is too large for it; or files have b, and the level's policy has no use for it or the level has enough
-// to do: nobody waits for a copy that can be done without.
-func (e *Evictor) refusedLocked(b *residency.Block, m *residency.Level) bool {
+// to do: nobody waits for a copy that can be done without; or there is no budget to write it there.
+func (e *Evictor) refusedLocked(b *residency.Block, m *residency.Level) policy.Loss {
 	d := e.state.Deep()
 	if d == nil || m != e.state.Host() || b.In(d.Index) {
-		return false
+		return policy.NoLoss
 	}
-	return d.NoWrites.Lasts(e.state.Age(e.state.Now())) || d.TooLarge > 0 && b.Info.Size >= d.TooLarge ||
-		b.HasLowerCopy() && (e.state.Mu.Writes.Demoting >= demotedAtOnce || !d.AdmitsLocked(b))
+	switch {
+	case !e.state.DeepUpLocked(), d.TooLarge > 0 && b.Info.Size >= d.TooLarge,
+		b.HasLowerCopy() && (e.state.Mu.Writes.Demoting >= demotedAtOnce || !d.AdmitsLocked(b)):
+		return policy.Refused
+	case d.MayWriteLocked() <= 0:
+		return policy.OverBudget
+	}
+	return policy.NoLoss
 }
 
 // ToFilesLocked reports whether b goes to files when it must leave memory tier m.
 func (e *Evictor) ToFilesLocked(b *residency.Block, m *residency.Level) bool {
-	return m.Index >= e.state.LowestLocked().Index || e.refusedLocked(b, m) || m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
+	return m.Index >= e.state.LowestLocked().Index || e.refusedLocked(b, m) != policy.NoLoss || m.Policy.Demotion(e.state.MetaLocked(b)) == policy.ToCold
 }
 
-// copyDeep is copyTo the deep level, which may fail, or hang, as a disk does. It has part of the time that a put waits
+// copyDeep is copyTo the deep level, within its budget. errRefused: it does not take the block.
+func (e *Evictor) copyDeep(ctx context.Context, v *residency.View, d *residency.Level, most Price) (copied bool, err error) {
+	if !e.beginDeep(d, v.Size()) {
+		return false, errRefused
+	}
+	copied, err = e.writeDeep(ctx, v, d, most)
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	e.state.Mu.Writes.Demoting--
+	if !copied {
+		d.Writes.Return(v.Size())
+	}
+	return copied, err
+}
+
+// beginDeep counts a block that is to be copied to the deep level, before it is: several are at a time. False: there is
+// no budget for it.
+func (e *Evictor) beginDeep(d *residency.Level, size int64) bool {
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	if d.MayWriteLocked() <= 0 {
+		return false
+	}
+	d.Writes.Take(size)
+	e.state.Mu.Writes.Demoting++
+	return true
+}
+
+// writeDeep is copyTo the deep level, which may fail, or hang, as a disk does. It has part of the time that a put waits
 // for room: then there is some left to go another way. Room has more of it where there are no files: all other ways are
 // a loss there. errRefused: it does not take the block.
-func (e *Evictor) copyDeep(ctx context.Context, v *residency.View, d *residency.Level, most Price) error {
-	e.countDemoting(1)
-	defer e.countDemoting(-1)
+func (e *Evictor) writeDeep(ctx context.Context, v *residency.View, d *residency.Level, most Price) (copied bool, err error) {
 	if e.Identify != nil {
 		e.Identify(v)
 		e.state.Mu.Lock()
 		merged := len(v.Block().Names()) == 0
 		e.state.Mu.Unlock()
 		if merged {
-			return nil
+			return false, nil
 		}
 	}
 	all := e.state.Limits.Load().RoomDeadline
@@ -64,21 +97,21 @@ func (e *Evictor) copyDeep(ctx context.Context, v *residency.View, d *residency.
 		if d.TooLarge == 0 || v.Size() < d.TooLarge {
 			d.TooLarge = v.Size()
 		}
-		return fmt.Errorf("%w: %w", errRefused, err)
+		return false, fmt.Errorf("%w: %w", errRefused, err)
 	case errors.Is(err, tiers.ErrShort) && most == Unheld:
-		return err // whoever reads has memory of its own, and did not wait
+		return false, err // whoever reads has memory of its own, and did not wait
 	case errors.Is(err, tiers.ErrUnavailable), errors.Is(err, tiers.ErrShort), err != nil && late:
-		return e.pause(d, err)
+		return false, e.pause(d, err)
 	case err != nil:
-		return err
+		return false, err
 	}
 	within, cancel := context.WithTimeout(ctx, all/2)
 	defer cancel()
-	err = e.copyInto(within, v, d, slot)
+	copied, err = e.copyInto(within, v, d, slot)
 	if err == nil || ctx.Err() != nil || errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, residency.ErrClosed) {
-		return err
+		return copied, err
 	}
-	return e.pause(d, err)
+	return false, e.pause(d, err)
 }
 
 // reserveDeep is Reserve of the deep level. Where that has too much under way a put waits: a disk that is slow is no
@@ -96,18 +129,12 @@ func (e *Evictor) reserveDeep(ctx context.Context, d *residency.Level, size int6
 	}
 }
 
-func (e *Evictor) countDemoting(by int) {
-	e.state.Mu.Lock()
-	defer e.state.Mu.Unlock()
-	e.state.Mu.Writes.Demoting += by
-}
-
 // pause has the deep level be left alone with writes for a while, which failed for err. Of pauses that follow each
 // other the first is logged.
 func (e *Evictor) pause(d *residency.Level, err error) error {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
-	if d.NoWrites.Begin(e.state.Age(e.state.Now())) {
+	if d.NoWrites.Begin() {
 		way := "what leaves memory is dropped meanwhile"
 		if e.state.Cold != nil {
 			way = "what leaves memory goes to " + e.state.ColdName() + " meanwhile"
@@ -131,15 +158,25 @@ const (
 // fuller than Limits.CleanAbove, so that a put that needs room seldom waits for that.
 func (e *Evictor) DemoteInBackground(ctx context.Context) {
 	defer fault.Guard()()
+	var budget <-chan time.Time // set while blocks wait for one
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-e.state.DemoterWake:
+		case <-budget:
 		}
 		for ctx.Err() == nil && e.demoteSome(ctx) {
 		}
+		budget = e.untilBudget()
 	}
+}
+
+// untilBudget returns when there is a budget for copies to the deep level that are due, nil if none are, or there is.
+func (e *Evictor) untilBudget() <-chan time.Time {
+	e.state.Mu.Lock()
+	defer e.state.Mu.Unlock()
+	return e.state.Deep().Writes.Due(residency.DemotesLocked(e.state))
 }
 
 // demoteSome copies some blocks, and reports whether to look again.
@@ -183,7 +220,7 @@ const fullShare = 32
 func (e *Evictor) nextDemoted() (blocks []*residency.Block) {
 	e.state.Mu.Lock()
 	defer e.state.Mu.Unlock()
-	if !residency.DemotesLocked(e.state) || isFull(e.state.Deep()) {
+	if !residency.DemotesLocked(e.state) || e.state.Deep().MayWriteLocked() <= 0 || isFull(e.state.Deep()) {
 		return nil
 	}
 	m := e.state.Host()

@@ -231,15 +231,16 @@ func (e *Evictor) Demote(ctx context.Context, b *residency.Block, m, next *resid
 		return err
 	}
 	defer func() { residency.AfterIO(err, v.Release) }()
+	copied := false
 	if next == e.state.Deep() {
 		v.Background() // whoever waits for it has a request of its own
-		err = e.copyDeep(ctx, v, next, most)
+		copied, err = e.copyDeep(ctx, v, next, most)
 	} else {
-		err = e.copyTo(ctx, v, next, most)
+		copied, err = e.copyTo(ctx, v, next, most)
 	}
 	if errors.Is(err, tiers.ErrCorrupt) || errors.Is(err, errRefused) {
 		return nil // it is withdrawn, and has made room; or goes another way
-	} else if err != nil {
+	} else if err != nil || !copied {
 		return err
 	}
 	e.state.Mu.Lock()

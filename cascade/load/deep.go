@@ -28,7 +28,7 @@ func startDeepLocked(ld *Loader, fetches []*Fetch) (rest []*Fetch) {
 	if d == nil {
 		return fetches
 	}
-	paused := d.NoReads.Lasts(ld.state.Age(ld.state.Now()))
+	paused := d.NoReads.Lasts()
 	var deep []*Fetch
 	for _, f := range fetches {
 		switch {
@@ -118,7 +118,7 @@ func notDeep(ld *Loader, e ended) {
 	defer ld.state.Mu.Unlock()
 	d := ld.state.Deep()
 	if residency.Lingers(e.err) || errors.Is(e.err, context.DeadlineExceeded) {
-		d.NoReads.Begin(ld.state.Age(ld.state.Now()))
+		d.NoReads.Begin()
 	}
 	if !errors.Is(e.err, tiers.ErrCorrupt) { // which is counted
 		ld.state.NoteLocked(d, e.err)

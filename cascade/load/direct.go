@@ -5,15 +5,15 @@ import (
 )
 
 // PinDeep pins those blocks of a chain, head first, that only the deep level has, for whoever reads them from there by other
-// means, and counts them as asked for and found, as a get does. All other views are nil: a get brings what is there. The views have
-// no Bytes.
+// means. For the policies they are asked for, as by a get; the caller counts them once it knows what was read. All other views are
+// nil: a get brings what is there. The views have no Bytes.
 func PinDeep(ld *Loader, ns string, keys []string) []*residency.View {
 	s := ld.state
 	views := make([]*residency.View, len(keys))
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	d := s.Deep()
-	if d == nil || s.CheckOpenLocked() != nil || d.NoReads.Lasts(s.Age(s.Now())) {
+	if d == nil || s.CheckOpenLocked() != nil || d.NoReads.Lasts() {
 		return views
 	}
 	left := s.Requests.BeginLocked()
@@ -33,7 +33,6 @@ func PinDeep(ld *Loader, ns string, keys []string) []*residency.View {
 		if !s.Requests.LookedLocked(ns, key, &left) {
 			s.Requests.AddLocked(b)
 		}
-		s.Count.GotLocked(ns, views[i])
 	}
 	s.Requests.PassLocked(true)
 	return views

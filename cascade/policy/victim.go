@@ -4,7 +4,7 @@ package policy
 type Victim struct {
 	Demotion Demotion // of the level's policy, unless the level is the last
 	Last     bool     // no level of memory lies below
-	Refused  bool     // the one below does not take it
+	Refused  Loss     // why the one below does not take it; NoLoss: it does
 	Next     bool     // the next level of memory has it
 	Above    bool     // a faster level has it
 	Below    bool     // files have it
@@ -40,20 +40,20 @@ const (
 	NoLoss     Loss = iota // it is not; or there are no files, and memory is all there is
 	Unasked                // too few requests asked for it
 	Generated              // it is of generated tokens, and only prompts are written
-	OverBudget             // the budget of writes to files is used up
-	Refused                // the files level takes no writes
+	OverBudget             // the budget of writes to what lies below is used up
+	Refused                // what lies below takes no writes
 )
 
 // Decide says what happens to a victim, and with Drop what is lost. It goes down by one level, to the next
 // one of memory, or to files where the policy says so (CASCADE Algorithm 1, lines 6 to 10), or where the next
-// one refuses it.
+// one refuses it or has no budget for it.
 // It is dropped where a level below has it already and, in the order of their costs, where
 // it is not worth a write to files, there is no budget for one, or these take none, unless memory
 // below can have it. Other ranks' memory is no place for it: nothing is written there. Decide is a pure function,
 // safe for concurrent use.
 func Decide(v Victim, f Files) (Step, Loss) {
 	step := v.step(f)
-	if step != Drop || v.Next || v.Above || v.Below || !f.There && !v.Refused {
+	if step != Drop || v.Next || v.Above || v.Below || !f.There && v.Refused == NoLoss {
 		return step, NoLoss
 	}
 	switch {
@@ -61,15 +61,17 @@ func Decide(v Victim, f Files) (Step, Loss) {
 		return Drop, v.Unworthy
 	case f.Up:
 		return Drop, OverBudget
+	case f.There:
+		return Drop, Refused
 	}
-	return Drop, Refused
+	return Drop, v.Refused
 }
 
 func (v Victim) step(f Files) Step {
 	switch toFiles := v.Demotion == ToCold; {
 	case v.Next:
 		return Drop
-	case v.Last || v.Refused:
+	case v.Last || v.Refused != NoLoss:
 		return v.leavesMemory(f)
 	case toFiles && f.Up && v.Below && v.Unsynced:
 		return Sync
@@ -91,7 +93,7 @@ func (v Victim) leavesMemory(f Files) Step {
 		return Drop
 	case f.Up && !f.Spent:
 		return Write
-	case (f.There || v.Refused) && v.Leased:
+	case (f.There || v.Refused != NoLoss) && v.Leased:
 		return Keep
 	}
 	return Drop

@@ -62,9 +62,9 @@ func (s *State) NudgeCleanerLocked() {
 	}
 }
 
-// DemotesLocked reports whether victims of the host level are to be copied to the deep one ahead of need.
+// DemotesLocked reports whether victims of the host level are to be copied to the deep one ahead of need, within its budget.
 func DemotesLocked(s *State) bool {
-	return !s.Mu.Closed && s.LowestLocked() == s.Deep() && crowded(s, s.Host())
+	return !s.Mu.Closed && s.DeepUpLocked() && crowded(s, s.Host())
 }
 
 // FilesLocked is what the cold tier takes at the moment of the lowest memory tier's victims.
@@ -72,17 +72,17 @@ func FilesLocked(s *State) policy.Files {
 	batch := s.Mu.Writes.Batch
 	return policy.Files{
 		There: s.Cold != nil, Up: s.ColdUpLocked(), Busy: batch.InFlight && batch.Clean <= 0,
-		Spent: s.Cold != nil && MayWriteLocked(s) <= 0,
+		Spent: s.Cold != nil && s.Cold.MayWriteLocked() <= 0,
 	}
 }
 
-// MayWriteLocked is how many bytes may be written to the cold tier at once, by Limits.WriteRate; 0 or
+// MayWriteLocked is how many bytes may be written to a level at once, by its budget; 0 or
 // less: none for now. While all is to be written nothing is dropped for want of a budget.
-func MayWriteLocked(s *State) int64 {
-	if s.Mu.Writes.Drains > 0 {
+func (m *Level) MayWriteLocked() int64 {
+	if m.state.Mu.Writes.Drains > 0 {
 		return math.MaxInt64
 	}
-	return s.Cold.Writes.Left()
+	return m.Writes.Left()
 }
 
 // UnworthyLocked returns why b is not to be written to the cold tier when it must leave memory:

@@ -8,11 +8,11 @@ import (
 	"cascadekv/cascade/policy"
 )
 
-// Flow bounds what is read from the files level, or written to it, in bytes per second,
+// Flow bounds what is read from a level, or written to it, in bytes per second,
 // by a policy.Bucket. It is safe for concurrent use, with State.Mu held or not.
 type Flow struct {
 	state *State
-	rate  func(*Limits) int64
+	rate  func(*Limits) int64 // nil: never a limit
 
 	mu struct {
 		sync.Mutex
@@ -21,13 +21,25 @@ type Flow struct {
 }
 
 // Rate is the limit by now, 0 for none.
-func (f *Flow) Rate() int64 { return f.rate(f.state.Limits.Load()) }
+func (f *Flow) Rate() int64 {
+	if f.rate == nil {
+		return 0
+	}
+	return f.rate(f.state.Limits.Load())
+}
 
 // Take counts bytes.
 func (f *Flow) Take(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.bucket.Take(f.state.Now(), f.Rate(), bytes)
+}
+
+// Return gives back bytes that were counted, and not moved.
+func (f *Flow) Return(bytes int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.bucket.Return(f.state.Now(), f.Rate(), bytes)
 }
 
 // Left is how many bytes may be moved at once; 0 or less: none for now.
@@ -62,11 +74,18 @@ func (f *Flow) Within(ctx context.Context, bytes int64, most time.Duration) erro
 	}
 	err := Sleep(ctx, wait)
 	if err != nil {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.mu.bucket.Return(f.state.Now(), f.Rate(), bytes)
+		f.Return(bytes)
 	}
 	return err
+}
+
+// Due returns when there is a budget for what waits for one, nil if nothing does, or there is.
+func (f *Flow) Due(waits bool) <-chan time.Time {
+	wait := f.Wait()
+	if wait == 0 || !waits {
+		return nil
+	}
+	return time.After(min(wait, ColdRetry)) // the limit may be another by then
 }
 
 // Owe counts bytes that upkeep has moved, which requests do not wait for.

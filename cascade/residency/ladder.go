@@ -47,12 +47,18 @@ func hostOf(memory []tiers.Memory) int {
 	return len(memory) - 1
 }
 
-// LowestLocked is the level of memory whose victims go to files: the last one that takes blocks.
+// DeepUpLocked reports whether there is a deep level that is not left alone with writes.
+func (s *State) DeepUpLocked() bool {
+	d := s.Deep()
+	return d != nil && !d.NoWrites.Lasts()
+}
+
+// LowestLocked is the level of memory whose victims go to files: the last one that takes blocks at the moment.
 func (s *State) LowestLocked() *Level {
-	if d := s.Deep(); d != nil && d.NoWrites.Lasts(s.Age(s.Now())) {
-		return s.Host()
+	if d := s.Deep(); s.DeepUpLocked() && d.MayWriteLocked() > 0 {
+		return d
 	}
-	return s.Last()
+	return s.Host()
 }
 
 // PinNearLocked pins b in the fastest of Near that has it, or returns nil.
@@ -67,10 +73,14 @@ func (s *State) PinNearLocked(b *Block) *View {
 }
 
 // Pause is how long a deep level is left alone that failed, or did not answer. It is safe for concurrent use.
-type Pause struct{ until atomic.Int64 } // by State.Age; 0: it never failed
+type Pause struct {
+	state *State
+	until atomic.Int64 // by State.Age; 0: it never failed
+}
 
-// Begin begins one of ColdRetry, as of an age of the state. It reports whether there was none for some time.
-func (p *Pause) Begin(now time.Duration) (first bool) {
+// Begin begins one of ColdRetry. It reports whether there was none for some time.
+func (p *Pause) Begin() (first bool) {
+	now := p.state.Age(p.state.Now())
 	before := p.until.Swap(int64(now + ColdRetry))
 	return before == 0 || now > time.Duration(before)+pauseMemory
 }
@@ -78,5 +88,5 @@ func (p *Pause) Begin(now time.Duration) (first bool) {
 // pauseMemory is how long after a pause another one is the same trouble.
 const pauseMemory = time.Minute
 
-// Lasts reports whether there is one at an age of the state.
-func (p *Pause) Lasts(now time.Duration) bool { return int64(now) < p.until.Load() }
+// Lasts reports whether there is one now.
+func (p *Pause) Lasts() bool { return int64(p.state.Age(p.state.Now())) < p.until.Load() }

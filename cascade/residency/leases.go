@@ -21,7 +21,7 @@ func (l *Leases) budget() int64 {
 // fallsLocked reports whether a level below takes b when it must leave the slowest memory tier that has it.
 func (l *Leases) fallsLocked(b *Block) bool {
 	s := l.state
-	return s.ColdUpLocked() || s.Deep() != nil && s.LowestLocked() == s.Deep() && !b.In(s.Deep().Index)
+	return s.ColdUpLocked() || s.DeepUpLocked() && !b.In(s.Deep().Index)
 }
 
 // HoldOfLocked keeps a leased block in the slowest memory tier that has it, if that is the

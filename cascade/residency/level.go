@@ -42,6 +42,8 @@ type Level struct {
 	Speed  *estimate.Speed // of loads from it
 	junk   []block.ID      // dropped while they were pinned
 
+	Reads, Writes Flow // the budgets of what requests and upkeep move, of files, and of what goes to Ladder.Deep
+
 	// Of Ladder.Deep:
 	NoReads, NoWrites Pause
 	TooLarge          int64 // the least block that was refused as too large; 0: none was
@@ -52,8 +54,6 @@ type Level struct {
 	Ranking bool  // the policy is new, and has not been given all blocks yet
 
 	Damaged Damaged // of other ranks' files
-
-	Reads, Writes Flow // the budgets of what requests and upkeep move
 
 	wanted map[block.ID]struct{} // see WantedLocked
 	spills atomic.Bool           // see Spilled

@@ -25,7 +25,7 @@ func (m *Level) LoadStats() LoadStats {
 	return LoadStats{LatencyUS: l.Latency.Microseconds(), BytesPerSecond: int64(1e9 / max(l.PerByte, 1e-3)), Queued: l.Queued}
 }
 
-// BudgetStats is what the budgets of a files level are and how far they are used up by now; nil: it has none.
+// BudgetStats is what the budgets of a level are and how far they are used up by now; nil: it has none.
 func (m *Level) BudgetStats() *BudgetStats {
 	if m.Reads.Rate() == 0 && m.Writes.Rate() == 0 {
 		return nil

@@ -87,7 +87,7 @@ type State struct {
 	born    time.Time
 
 	Mu struct {
-		lateMutex
+		locks.Late
 		Closed bool
 
 		Names    *names.Graph
@@ -179,15 +179,16 @@ func New(o Options, w Watcher) (*State, error) {
 func (s *State) addLevels(o Options) error {
 	name := cmp.Or(o.Policy, policy.Prefix)
 	for i, t := range o.Memory {
-		u := t.Usage()
+		m, u := &Level{Memory: t}, t.Usage()
 		capacity := u.Capacity
 		if i > s.host { // a disk is made ready while it is used
 			capacity += u.Missing
+			m.Writes.rate = func(l *Limits) int64 { return l.DeepWriteRate }
 		}
 		if i == 0 && o.Capacity > 0 {
 			capacity = min(capacity, o.Capacity)
 		}
-		if err := s.addLevel(&Level{Memory: t}, t.Name(), name, capacity); err != nil {
+		if err := s.addLevel(m, t.Name(), name, capacity); err != nil {
 			return err
 		}
 	}
@@ -202,8 +203,8 @@ func (s *State) addLevels(o Options) error {
 	}
 	s.Cold = &Level{
 		Files:  o.Cold,
-		Reads:  Flow{state: s, rate: func(l *Limits) int64 { return l.ReadRate }},
-		Writes: Flow{state: s, rate: func(l *Limits) int64 { return l.WriteRate }},
+		Reads:  Flow{rate: func(l *Limits) int64 { return l.ReadRate }},
+		Writes: Flow{rate: func(l *Limits) int64 { return l.WriteRate }},
 	}
 	return s.addLevel(s.Cold, o.Cold.Name(), name, budget)
 }
@@ -230,6 +231,7 @@ func assumedOf(m *Level) estimate.Line {
 // addLevel adds a level below the others, without a policy if that has no name.
 func (s *State) addLevel(m *Level, name, policy string, capacity int64) error {
 	m.state, m.Index, m.Stats.Name = s, len(s.Levels), name
+	m.Reads.state, m.Writes.state, m.NoReads.state, m.NoWrites.state = s, s, s, s
 	m.Speed = estimate.NewSpeed(assumedOf(m))
 	s.Levels = append(s.Levels, m)
 	if policy == "" {
@@ -307,6 +309,10 @@ type Limits struct {
 	// there is no budget is dropped to make room, unless it is leased, and a load that
 	// would wait for long is a miss.
 	WriteRate, ReadRate int64
+
+	// DeepWriteRate bounds likewise what is copied to Ladder.Deep. What there is no budget
+	// to copy there leaves memory by the way that it has where that level takes no blocks.
+	DeepWriteRate int64
 
 	// LeaseShare bounds the bytes, as a share of Ladder.Host, that leases may
 	// keep from eviction; above it the lease that ends first gives way.

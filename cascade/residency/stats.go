@@ -29,7 +29,7 @@ type Stats struct {
 	Lost            uint64       `json:"lost"`            // dirty blocks dropped because the cold tier refused them
 	Unwritten       uint64       `json:"unwritten"`       // dirty blocks dropped because too few asked for them: see Limits.StoreThreshold
 	Generated       uint64       `json:"generated"`       // dirty blocks dropped because only prompts are written: see Limits.StorePromptOnly
-	Shed            uint64       `json:"shed"`            // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate
+	Shed            uint64       `json:"shed"`            // dirty blocks dropped because there was no budget to write them: see Limits.WriteRate and DeepWriteRate
 	Forgotten       uint64       `json:"forgotten"`       // names given up for the bound on the heap they take
 	NameBytes       int64        `json:"name_bytes"`      // of that heap
 	NameLimit       int64        `json:"name_limit"`      // its bound, 0: none
@@ -72,12 +72,12 @@ type TierStats struct {
 	Evicted  uint64       `json:"evicted"`  // blocks this tier gave up
 	Errors   uint64       `json:"errors"`   // operations that failed for another reason than a miss or lack of room
 	Load     LoadStats    `json:"load"`
-	Budget   *BudgetStats `json:"budget,omitempty"` // of files
+	Budget   *BudgetStats `json:"budget,omitempty"` // nil: there are no limits
 
 	tiers.Stats // of files, and of memory below the host's
 }
 
-// BudgetStats is what may be read from files and written to them. A limit of 0 is none.
+// BudgetStats is what may be read from a level and written to it. A limit of 0 is none.
 type BudgetStats struct {
 	Reads     int64 `json:"read_bytes_per_second"`
 	Writes    int64 `json:"write_bytes_per_second"`

@@ -64,14 +64,10 @@ func (w *Writer) CleanInBackground(ctx context.Context) {
 
 // untilBudget returns when there is a budget for writes that are due, nil if none are, or there is.
 func (w *Writer) untilBudget() <-chan time.Time {
-	wait := w.state.Cold.Writes.Wait()
 	w.state.Mu.Lock()
 	crowded := residency.CrowdedLocked(w.state)
 	w.state.Mu.Unlock()
-	if wait == 0 || !crowded {
-		return nil
-	}
-	return time.After(min(wait, residency.ColdRetry)) // the limit may be another by then
+	return w.state.Cold.Writes.Due(crowded)
 }
 
 // leaveAlone records that the cold tier refused a write and gives it time.
@@ -189,7 +185,7 @@ func (w *Writer) endWritingLocked(views []*residency.View) {
 func (w *Writer) dirtyVictims() []*residency.View {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
-	if !w.state.ColdUpLocked() || residency.MayWriteLocked(w.state) <= 0 || !w.state.Mu.Writes.CleanRequested && !residency.CrowdedLocked(w.state) {
+	if !w.state.ColdUpLocked() || w.state.Cold.MayWriteLocked() <= 0 || !w.state.Mu.Writes.CleanRequested && !residency.CrowdedLocked(w.state) {
 		return nil
 	}
 	w.state.Mu.Writes.CleanRequested = false
@@ -210,7 +206,7 @@ func (w *Writer) dirtyVictims() []*residency.View {
 // clean victims that come before the first dirty one. Only blocks that go to the cold
 // tier from there are picked.
 func (w *Writer) pickDirtyLocked(m *residency.Level) (views []*residency.View, clean int) {
-	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare, residency.MayWriteLocked(w.state))}
+	p := picker{store: w, mem: m, most: min(cleanBytes, m.Memory.Usage().Used/cleanShare, w.state.Cold.MayWriteLocked())}
 	var skipped []*residency.Block
 	waits, first := 0, 0
 	for !p.full() && len(skipped)-waits < residency.EnoughClean && waits < mostWaits {

@@ -154,7 +154,7 @@ var losses = map[string]string{
 	"ended": "its time was over", "hidden": "the key that it is bound to is not there",
 	"evicted": "evicted for want of room", "unwritten": "evicted, and not written: too few requests asked for it (store_threshold)",
 	"generated": "evicted, and not written: it is of generated tokens (store_prompt_only)",
-	"shed":      "evicted, and not written: the budget of writes was used up (lustre.max_write_bytes_per_second)",
+	"shed":      "evicted, and not written: the budget of writes was used up (max_write_bytes_per_second of lustre or nvme)",
 	"forgotten": "forgotten for the bound on names (names_bytes)",
 	"deleted":   "deleted by a client", "cleared": "its namespace was cleared", "replaced": "put later, or deleted, on another rank",
 	"damaged": "its bytes failed their checksum", "gone": "whatever had its bytes has them no more",

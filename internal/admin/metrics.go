@@ -111,7 +111,7 @@ func collectServer(to sink, s *Snapshot, n *Counters) {
 	counter(to, "rejected_total", "Puts dropped for want of room.", s.Rejected)
 	counter(to, "unwritten_total", "Dirty blocks dropped because fewer than store_threshold requests asked for them.", s.Unwritten)
 	counter(to, "generated_dropped_total", "Dirty blocks of generated tokens dropped because of store_prompt_only.", s.Generated)
-	counter(to, "shed_total", "Dirty blocks dropped because lustre.max_write_bytes_per_second left no budget to write them.", s.Shed)
+	counter(to, "shed_total", "Dirty blocks dropped because max_write_bytes_per_second, of lustre or of nvme, left no budget to write them.", s.Shed)
 	counter(to, "lost_total", "Dirty blocks dropped because the cold tier refused them.", s.Lost)
 	counter(to, "corrupt_total", "Blocks withdrawn for a bad checksum.", s.Corrupt)
 	counter(to, "misses_total", "Gets that found nothing.", s.Misses)

@@ -59,6 +59,7 @@ type NVMe struct {
 	Paths     []string    `toml:"paths" path:"yes" help:"directories on disks of this node, one for each disk, for what leaves shm; none: no such tier"`
 	Bytes     units.Bytes `toml:"bytes" help:"what the tier takes of these disks together"`
 	FileBytes units.Bytes `toml:"file_bytes" help:"the pieces in which blocks lie there; a block takes as many as it needs"`
+	MaxWrite  units.Bytes `toml:"max_write_bytes_per_second" reload:"yes" help:"what this rank writes there in a second; blocks beyond it go to lustre, or are dropped to make room; 0: no limit"`
 }
 
 // Lustre is the tier of aggregated files.

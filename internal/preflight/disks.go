@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/internal/config"
+	"cascadekv/internal/units"
 	"cascadekv/internal/vfs"
 )
 
@@ -23,7 +24,7 @@ func (m Machine) nvme(c *config.Config) Check {
 	used := ""
 	switch {
 	case len(c.NVMe.Paths) > 0:
-		used = c.NVMe.Bytes.String() + " in " + strings.Join(c.NVMe.Paths, ", ") + "; "
+		used = c.NVMe.Bytes.String() + " in " + strings.Join(c.NVMe.Paths, ", ") + ", " + writes(c.NVMe.MaxWrite) + "; "
 	case c.NVMe.Bytes > 0:
 		return Warning(name, "name a directory on each disk in nvme.paths, or leave nvme.bytes out", "nvme.bytes is %v, and without nvme.paths no disk is used", c.NVMe.Bytes)
 	}
@@ -37,6 +38,14 @@ func (m Machine) nvme(c *config.Config) Check {
 		disks[i] = strings.TrimSpace(filepath.Base(dir) + " " + strings.TrimSpace(string(model)))
 	}
 	return Okay(name, "%s%d device(s): %s", used, len(found), strings.Join(disks, ", "))
+}
+
+// writes describes the limit of writes.
+func writes(most units.Bytes) string {
+	if most == 0 {
+		return "written without a limit"
+	}
+	return "written with at most " + most.String() + " a second"
 }
 
 // shared are file systems that other nodes see.

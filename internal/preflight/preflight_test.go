@@ -136,7 +136,13 @@ func TestAll(t *testing.T) {
 			m.statfs = func(string) (unix.Statfs_t, error) {
 				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
 			}
-		}, "nvme", OK, []string{"4GiB in /", "no device"}},
+		}, "nvme", OK, []string{"4GiB in /", "without a limit", "no device"}},
+		"disks are spared": {func(m *Machine, c *config.Config) {
+			c.NVMe.Paths, c.NVMe.Bytes, c.NVMe.MaxWrite = []string{filepath.Join(t.TempDir(), "new")}, 4*units.GiB, 200*units.MiB
+			m.statfs = func(string) (unix.Statfs_t, error) {
+				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
+			}
+		}, "nvme", OK, []string{"4GiB in /", "at most 200MiB a second"}},
 		"disks too small": {func(m *Machine, c *config.Config) {
 			c.NVMe.Paths, c.NVMe.Bytes = []string{t.TempDir()}, 5*units.GiB
 			m.statfs = func(string) (unix.Statfs_t, error) {

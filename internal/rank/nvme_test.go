@@ -76,3 +76,44 @@ func TestNVMeOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNVMeBudget: the limit of the configuration is the level's, and a reload changes it. What the disks have no budget for
+// is dropped and counted, where there is nothing else below.
+func TestNVMeBudget(t *testing.T) {
+	dir := t.TempDir()
+	c := configOf(t, dir)
+	c.NVMe.Paths, c.NVMe.Bytes, c.NVMe.MaxWrite = []string{filepath.Join(dir, "disk")}, 64*units.MiB, 200*units.MiB
+	var log testlog.Log
+	r, _, end := live(t, c, &log)
+	want := func(limit units.Bytes) {
+		t.Helper()
+		if b := r.Store().Stats().Tiers[1].Budget; (b == nil) != (limit == 0) || b != nil && (b.Writes != int64(limit) || b.Reads != 0) {
+			t.Errorf("%v: %+v", limit, b)
+		}
+	}
+	storm := func(name string) (shed uint64, onDisk int) {
+		const blocks, size = 100, 400_000 // more than shm has
+		for i := range blocks {
+			put(t, r, fmt.Sprint(name, i), noise.Bytes(uint64(i)+uint64(len(name))<<32, size))
+		}
+		st := r.Store().Stats()
+		return st.Shed, st.Tiers[1].Usage.Blocks
+	}
+	want(c.NVMe.MaxWrite)
+	c.NVMe.MaxWrite = 1
+	r.Reload(c, "")
+	want(1)
+	shed, onDisk := storm("a")
+	if onDisk > 1 || shed < 50 {
+		t.Errorf("with 1 byte a second %d blocks are on the disk, %d were shed", onDisk, shed)
+	}
+	c.NVMe.MaxWrite = 0
+	r.Reload(c, "")
+	want(0)
+	if after, more := storm("bb"); after != shed || more <= onDisk {
+		t.Errorf("without a limit %d blocks are on the disk, %d were shed", more, after-shed)
+	}
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+}

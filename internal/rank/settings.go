@@ -76,7 +76,8 @@ func storeLimits(c config.Config, ranks int) cascade.Limits {
 		ColdBytes:    int64(c.Lustre.Budget) / int64(ranks),
 		NameBytes:    c.NameBytes(),
 		RoomDeadline: c.Deadline.Room.Std(), FetchDeadline: c.Deadline.Fetch.Std(), CleanAbove: c.CleanAbove,
-		StoreThreshold: c.StoreThreshold, StorePromptOnly: c.StorePrompts, WriteRate: int64(c.Lustre.MaxWrite), ReadRate: int64(c.Lustre.MaxRead),
+		StoreThreshold: c.StoreThreshold, StorePromptOnly: c.StorePrompts,
+		WriteRate: int64(c.Lustre.MaxWrite), ReadRate: int64(c.Lustre.MaxRead), DeepWriteRate: int64(c.NVMe.MaxWrite),
 	}
 }
 

@@ -85,7 +85,7 @@ func (c *conn) get(ns, key string) {
 	}
 	if v != nil && !v.Verify(block.CRC(v.Bytes())) {
 		v.Release()
-		v = c.view(ns, key) // from below, if it is there
+		v = c.view(ns, key, cascade.Uncounted) // from below, if it is there
 	}
 	if v == nil {
 		c.miss()

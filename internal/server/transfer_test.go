@@ -416,6 +416,9 @@ func TestDamagedBlockIsNotLoaded(t *testing.T) {
 	if got, _ := r.srv.jobs.Loaded(); got != 1 {
 		t.Errorf("%d blocks count as loaded", got)
 	}
+	if st := r.store.Stats(); st.Hits != 3 || st.Misses != 0 { // one is flip's
+		t.Errorf("%d hits and %d misses are counted of 3", st.Hits, st.Misses)
+	}
 }
 
 // A block that is damaged in memory comes from the cold tier, if it is there.
@@ -436,8 +439,8 @@ func TestDamagedBlockComesFromBelow(t *testing.T) {
 	if want := slices.Concat(content("redis/0", "k1", size), content("redis/0", "k2", size)); !bytes.Equal(e.mem[:2*size], want) {
 		t.Error("loaded are other bytes")
 	}
-	if n := r.store.Stats().Corrupt; n != 1 {
-		t.Errorf("%d blocks were withdrawn", n)
+	if st := r.store.Stats(); st.Corrupt != 1 || st.Hits != 5 || st.Misses != 0 { // one is flip's
+		t.Errorf("%d blocks were withdrawn, %d hits and %d misses are counted of 5", st.Corrupt, st.Hits, st.Misses)
 	}
 }
 

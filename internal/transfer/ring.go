@@ -166,8 +166,8 @@ type flight struct {
 	ended func(loaded bool) // of the level, once the event has come
 }
 
-// begin has the ring read those blocks that it can, once their event has come, and returns the other keys: blocks that are not on the disk
-// alone, or not where a ring can read them or write them to, and all when as many batches wait as a ring has.
+// begin has the ring read those blocks that it can, once their event has come, and returns the keys of those that are not on the disk alone,
+// or all when as many batches wait as a ring has. What lies there, and not where a ring can read it or write it to, is missed.
 func (t *Transfer) begin(keys []int) (rest []int) {
 	if t.opt.After.Word == 0 || len(keys) == 0 {
 		return keys
@@ -183,11 +183,12 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 		case v != nil && v.Size() == t.layout.Size(i) && b.Add(v.Pin(), t.layout.Block(i)):
 			v.Keep()
 			f.keys, f.views, f.bytes = append(f.keys, i), append(f.views, v), f.bytes+v.Size()
-			continue
 		case v != nil:
 			v.Release()
+			t.missed = append(t.missed, i)
+		default:
+			rest = append(rest, i)
 		}
-		rest = append(rest, i)
 	}
 	if len(f.keys) == 0 {
 		b.End()
@@ -196,7 +197,8 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 	if err := b.Begin(); err != nil {
 		t.pool.log.Warn("a ring takes no reads", "err", err)
 		f.end()
-		return keys
+		t.missed = append(t.missed, f.keys...)
+		return rest
 	}
 	t.flights = append(t.flights, f)
 	return rest
@@ -266,7 +268,8 @@ func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 	return true
 }
 
-// settleOne settles the keys of a flight, false when the disk does not answer.
+// settleOne settles the keys of a flight, and counts what it is known of where they were read from: those that the ring did not read
+// are counted when they are loaded. False when the disk does not answer.
 func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -275,7 +278,9 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 	var some *gio.IOError
 	switch {
 	case errors.Is(err, gio.ErrTimeout):
-		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use", "blocks", len(f.keys))
+		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use, and they are left alone for some seconds", "blocks", len(f.keys))
+		f.views[0].From().NoReads.Begin()
+		cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
 		for _, i := range f.keys {
 			t.status[i] = Stuck
 			t.lost(residency.StepCopy, "late")
@@ -284,12 +289,14 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 		go f.linger()
 		return false
 	case errors.Is(err, gio.ErrCancelled):
+		cascade.CountGot(t.pool.store, t.ns, f.views) // found, and not wanted in the end
 		for _, i := range f.keys {
 			if t.status[i] = NotMoved; ctx.Err() != nil {
 				t.status[i] = Cancelled
 			}
 		}
 	case err == nil, errors.As(err, &some):
+		good := make([]*cascade.View, 0, len(f.keys))
 		for k, i := range f.keys {
 			if !f.batch.Good(k) {
 				t.missed = append(t.missed, i)
@@ -297,7 +304,9 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 			}
 			t.status[i] = Moved
 			t.pool.loaded.add(f.views[k].Size())
+			good = append(good, f.views[k])
 		}
+		cascade.CountGot(t.pool.store, t.ns, good)
 	default:
 		t.missed = append(t.missed, f.keys...)
 	}

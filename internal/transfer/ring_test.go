@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/residency"
 	"cascadekv/gpu/direct"
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
@@ -46,7 +47,11 @@ type ringRig struct {
 	mem   []byte // the client's, of data memory
 	words []byte // the client's, of the ring region
 	peer  int    // the client's end of the socket
+	asked atomic.Int64
+	late  atomic.Int64 // what the clock of the store shows, in nanoseconds: it stands still
 }
+
+func (r *ringRig) now() time.Time { return time.Unix(1_800_000_000, r.late.Load()) }
 
 // wordsAt is where the event words lie in a ring region, one in each line of 64 bytes.
 const wordsAt = 1280
@@ -77,7 +82,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	host, err := memory.Open(memory.Options{Name: "host", Bytes: 8 << 20})
 	must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
-	r.store, err = cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{host, r.disks}, Log: quiet})
+	r.store, err = cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{host, r.disks}, Log: quiet, NewPolicy: r.policy, Now: r.now})
 	must(t, err)
 	t.Cleanup(func() { must(t, r.store.Close(context.Background())) })
 	r.Pool = NewPool(r.store, quiet)
@@ -238,10 +243,10 @@ func TestRing(t *testing.T) {
 			if blocks, _ := r.Loaded(); blocks != 5*ringBlocks {
 				t.Errorf("%d blocks are counted", blocks)
 			}
-			levels := r.store.Stats().Tiers
-			if levels[0].Usage.Blocks != 0 || levels[1].Hits != 5*ringBlocks {
-				t.Errorf("%d blocks are in memory, the disks have %d hits", levels[0].Usage.Blocks, levels[1].Hits)
+			if n := r.store.Stats().Tiers[0].Usage.Blocks; n != 0 {
+				t.Errorf("%d blocks are in memory", n)
 			}
+			r.wantCounted(5*ringBlocks, 1, 5*ringBlocks)
 			r.quiet()
 		})
 	}
@@ -297,6 +302,7 @@ func TestRingFaults(t *testing.T) {
 					t.Errorf("block %d has other bytes", i)
 				}
 			}
+			r.wantCounted(ringBlocks, 1, ringBlocks)
 			r.quiet()
 		})
 	}
@@ -334,6 +340,7 @@ func TestRingDamage(t *testing.T) {
 			t.Errorf("block %d, status %c, is there: %v", i, got[i], there)
 		}
 	}
+	r.wantCounted(ringBlocks, 1, ringBlocks-damaged)
 	r.quiet()
 }
 
@@ -356,6 +363,9 @@ func TestRingWithoutEvent(t *testing.T) {
 			end.end(r)
 			if got := r.ended(1)[1]; got != end.want {
 				t.Errorf("%s, want %s", got, end.want)
+			}
+			if name == "too late" { // one that is cancelled may not have begun
+				r.wantCounted(ringBlocks, 1, ringBlocks)
 			}
 			r.raise(1, 1)
 			r.load(2, After{2, 0}, ringBlocks*ringBlock, 0) // the same IOCB, which the device looks at after it
@@ -385,7 +395,7 @@ func TestRingClientGoes(t *testing.T) {
 }
 
 // TestRingStalls: a disk that does not answer costs the job its patience, and its region too; what it holds is given back when the
-// disk answers.
+// disk answers. Meanwhile it is left alone by all who load, as after a get that it did not answer.
 func TestRingStalls(t *testing.T) {
 	stall := make(chan struct{})
 	r := newRingRig(t, direct.Options{Fault: func(io gio.IO) (f gio.Fault) {
@@ -400,14 +410,30 @@ func TestRingStalls(t *testing.T) {
 	if got := r.ended(1)[1]; got != "33" {
 		t.Errorf("statuses %s", got)
 	}
+	r.wantCounted(2, 1, 0)
 	if r.store.Stats().Views == 0 {
 		t.Error("nothing holds the blocks that are being read")
 	}
-	r.load(2, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
-	if got := r.ended(1)[2]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
-		t.Errorf("the ordinary way: %s", got)
+	r.raise(2, 1)
+	for job, after := range []After{{}, {2, 1}} { // both are misses at once, and leave the disk alone
+		r.load(int64(2+job), after, ringBlocks*ringBlock, 2)
+		if got := r.ended(1)[int64(2+job)]; got != "0" {
+			t.Errorf("while the disk is left alone: %s", got)
+		}
+		r.wantCounted(3+job, 1, 0)
+	}
+	r.late.Add(int64(residency.ColdRetry))
+	r.load(4, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
+	if got := r.ended(1)[4]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
+		t.Errorf("the ordinary way, later: %s", got)
 	}
 	close(stall)
+	r.quiet()
+	r.patience.disk = time.Minute
+	r.load(5, After{2, 1}, ringBlocks*ringBlock, 3)
+	if got := r.ended(1)[5]; got != "1" || !r.has(3, ringBlocks*ringBlock) {
+		t.Errorf("by the ring, later: %s", got)
+	}
 	r.quiet()
 }
 
@@ -497,6 +523,7 @@ func TestRingCanNot(t *testing.T) {
 			if r.store.Stats().Tiers[0].Usage.Blocks == 0 {
 				t.Error("nothing came through memory")
 			}
+			r.wantCounted(ringBlocks, 1, ringBlocks)
 			clear(r.mem)
 			r.load(2, After{1, 2}, 0, span12()...) // some are in memory now, and need no word
 			r.raise(1, 2)

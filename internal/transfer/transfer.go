@@ -60,7 +60,7 @@ type Transfer struct {
 
 	ring    *direct.Ring // of the region; nil: none
 	flights []*flight    // what the ring reads
-	missed  []int        // keys that the ring was to read and did not
+	missed  []int        // keys that were asked for, and that the ring did not read
 
 	// repeats has, of a chain, for each key that stands in the command before
 	// where it does first. Nil when there is no such key.
@@ -190,7 +190,7 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 	case t.store:
 		t.storeKeys(ctx, within, at[0], t.next)
 	case again:
-		t.loadKeys(ctx, within, at)
+		t.loadKeys(ctx, within, at, cascade.Uncounted)
 	default:
 		t.loadKeys(ctx, within, t.begin(at))
 	}
@@ -200,7 +200,7 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 	return t.next < len(t.keys) || len(t.missed) > 0
 }
 
-// nextKeys takes the keys of the next turn, in order: again those that the ring did not read, once it has ended.
+// nextKeys takes the keys of the next turn, in order: again those that the ring did not read.
 func (t *Transfer) nextKeys() (at []int, again bool) {
 	rest := t.missed
 	if again = len(rest) > 0; !again {
@@ -297,17 +297,20 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 	return nil
 }
 
-// loadKeys loads keys, as storeKeys stores them.
-func (t *Transfer) loadKeys(ctx, within context.Context, at []int) {
+// loadKeys loads keys, as storeKeys stores them. With cascade.Uncounted they are those that the ring did not read, which are counted here.
+func (t *Transfer) loadKeys(ctx, within context.Context, at []int, how ...cascade.GetOption) {
 	if len(at) == 0 {
 		return
 	}
-	views, err := t.pool.store.GetBatch(within, t.ns, t.names(at), cascade.Unverified)
+	views, err := t.pool.store.GetBatch(within, t.ns, t.names(at), append(how, cascade.Unverified)...)
 	if err != nil {
 		t.pool.losses.Add(residency.StepLookup, residency.ReasonOf(err), uint64(len(at)))
 		return
 	}
 	defer t.finish(ctx, at)
+	if slices.Contains(how, cascade.Uncounted) {
+		cascade.CountGot(t.pool.store, t.ns, views)
+	}
 	ended := cascade.CopiesBegin(views)
 	defer func() { ended(ctx.Err() == nil) }()
 	t.spread(at)(len(views), func(k int) {
@@ -376,7 +379,7 @@ func (t *Transfer) Account(gone bool) {
 func (t *Transfer) load(ctx, within context.Context, i int, v *cascade.View) byte {
 	status, good := t.copyOut(ctx, i, v)
 	if !good {
-		below, err := t.pool.store.Get(within, t.ns, t.keys[i], cascade.Unverified)
+		below, err := t.pool.store.Get(within, t.ns, t.keys[i], cascade.Unverified, cascade.Uncounted)
 		if err == nil {
 			defer below.Release()
 			status, good = t.copyOut(ctx, i, below)

@@ -1,4 +1,4 @@
-package residency
+package locks
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 
 // What is left for later is done once the mutex is free, in order, and once.
 func TestLaterIsAfterUnlock(t *testing.T) {
-	var m lateMutex
+	var m Late
 	var did []int
 	m.Lock()
 	for i := range 3 {
