@@ -79,36 +79,50 @@ func TestOwnCopiesStay(t *testing.T) {
 }
 
 // TestEvictedThenInherited: a rank evicts its own copy of a block, and inherits one. Once the file of the first is
-// gone, the block is found where the other lies, though only the catalogue has that by then.
+// gone, the block is found where the other lies: when only the catalogue has that, and by the next run, which has not
+// inherited the other's part, whether or not it was left to the catalogue before.
 func TestEvictedThenInherited(t *testing.T) {
-	r := newRuns(t)
-	part := tiers.Part{Rank: 1, Incarnation: 7}
-	r.begin(1, 7)
-	r.put("a", 10)
-	r.put("b", 20)
-	r.end()
-	r.begin(0, 9)
-	r.round()
-	id := r.put("a", 10)
-	left := r.files(9)[0]
-	r.must(r.Link(id, block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
-	r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "alias", Seq: 110}))
-	r.must(r.Evict(id))
-	_, err := r.AdoptOrphan(r.Context(), part, func(tiers.Entry) error { return nil })
-	r.must(err)
-	for i := range 6 {
-		r.put(fmt.Sprint("x", i), uint64(2000+10*i))
+	for _, own := range []block.Name{{Namespace: "ns", Key: "a", Seq: 10}, {Namespace: "ns", Key: "own", Seq: 50}} {
+		for _, spilled := range []bool{false, true} {
+			t.Run(fmt.Sprintf("as %s, spilled %v", own.Key, spilled), func(t *testing.T) {
+				r := newRuns(t)
+				r.begin(1, 7)
+				r.put("a", 10)
+				r.put("b", 20)
+				r.end()
+				r.begin(0, 9)
+				r.round()
+				id := r.putAs(own.Key, own.Seq, "a", 10)
+				left := r.files(9)[0]
+				r.must(r.Link(id, block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
+				r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: "alias", Seq: 110}))
+				if own.Key != "a" {
+					r.must(r.Unlink(id, block.Name{Namespace: "ns", Key: own.Key, Seq: own.Seq + 1}))
+				}
+				r.must(r.Evict(id))
+				_, err := r.AdoptOrphan(r.Context(), inherited, func(tiers.Entry) error { return nil })
+				r.must(err)
+				for i := range 6 {
+					r.put(fmt.Sprint("x", i), uint64(2000+10*i))
+				}
+				r.merge()
+				r.until("the file of the evicted copy is gone", func() bool {
+					_, err := os.Stat(left)
+					return os.IsNotExist(err)
+				})
+				if spilled {
+					r.spillAll()
+					r.wantNames("a", "b", "x0")
+				}
+				r.next(12)
+				r.round()
+				r.wantNames("a", "b", "x0")
+				r.next(13)
+				r.round()
+				r.wantNames("a", "b", "x0")
+			})
+		}
 	}
-	r.merge()
-	r.until("the file of the evicted copy is gone", func() bool {
-		_, err := os.Stat(left)
-		return os.IsNotExist(err)
-	})
-	r.spillAll()
-	r.wantNames("a", "b", "x0")
-	r.next(12)
-	r.round()
-	r.wantNames("a", "b", "x0")
 }
 
 // inherit has the rank take a part over, as a store does: what nobody names is evicted. It returns the names that the
@@ -325,6 +339,12 @@ func (r *runs) loseCopy() {
 	r.put("a", 10)
 	r.put("b", 20)
 	r.end()
+	r.loseOwnCopy()
+}
+
+// loseOwnCopy has rank 0 begin, and do so with the block that "a" was put as.
+func (r *runs) loseOwnCopy() {
+	r.Helper()
 	r.begin(0, 9)
 	r.round()
 	id := r.putAs("own", 100, "a", 10) // the same bytes
@@ -342,4 +362,52 @@ func (r *runs) loseCopy() {
 		_, err := os.Stat(left)
 		return os.IsNotExist(err)
 	})
+}
+
+// TestAliasesOfOthersAreFoundAgain: likewise, for a name that another rank, which may still run, has recorded in another file
+// than its block: once a look-up has met it, the rounds look for the block in the other files of the part.
+func TestAliasesOfOthersAreFoundAgain(t *testing.T) {
+	for _, files := range []int{2, 70} { // so many that one round does not read them
+		for name, other := range map[string]struct{ ended, moved bool }{
+			"of an ended rank":            {ended: true},
+			"of a rank that runs":         {},
+			"of a block that has moved":   {moved: true},
+			"moved, and the rank is over": {ended: true, moved: true},
+		} {
+			t.Run(fmt.Sprintf("%s, %d files", name, files), func(t *testing.T) {
+				r := newRuns(t)
+				r.begin(1, 7)
+				first := []block.ID{r.put("a", 10), r.put("b", 20)}
+				for i := range files {
+					r.put(fmt.Sprint("f", i), uint64(1000+i))
+					r.put(fmt.Sprint("g", i), uint64(3000+i))
+				}
+				r.must(r.Link(first[0], block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
+				r.must(r.Unlink(first[0], block.Name{Namespace: "ns", Key: "a", Seq: 110}))
+				r.put("c", 120)
+				if other.moved {
+					left := r.files(7)
+					r.must(r.Unlink(first[1], block.Name{Namespace: "ns", Key: "b", Seq: 130}))
+					r.must(r.Evict(first[1]))
+					r.until("the block has moved", func() bool {
+						r.merge()
+						return len(left) == 0 || !r.there(left[0])
+					})
+				}
+				rank1 := r.Tier
+				if r.Tier = nil; other.ended {
+					r.must(rank1.Close())
+				} else {
+					t.Cleanup(func() { r.must(rank1.Close()) })
+				}
+				r.loseOwnCopy()
+				r.round()
+				r.Tier.Catalogue().Find("ns", []string{"alias"})
+				for range 2 + files/30 {
+					r.round()
+				}
+				r.wantNames("alias", "c", "f0", "y", "z")
+			})
+		}
+	}
 }

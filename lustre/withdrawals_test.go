@@ -279,3 +279,43 @@ func TestWithdrawalsThatAreNeeded(t *testing.T) {
 		})
 	}
 }
+
+// TestWithdrawnAsOfItsPut: the names of an evicted block are withdrawn as of when they were put. The oldest name of a spilled
+// file, of a block that was in another one, stays withdrawn when the file with the withdrawal is merged: a run that has
+// lost its index does not have it back, though the bytes are put again.
+func TestWithdrawnAsOfItsPut(t *testing.T) {
+	r := newRuns(t)
+	r.begin(0, 1)
+	r.round()
+	old := []block.ID{r.put("a", 10), r.put("b", 20)}
+	r.must(r.Link(old[0], block.Name{Namespace: "ns", Key: "alias", Seq: 100}))
+	r.put("c", 110)
+	r.put("d", 120)
+	filler := []block.ID{r.put("", 1)} // the file of the alias is done
+	r.spillAll()
+	r.reload(r.Spilled()[0])
+	r.withdraw("a", 11)
+	r.withdraw("alias", 101)
+	r.withdraw("b", 21)
+	filler = append(filler, r.put("", 2))
+	r.must(r.Sync(r.Context()))
+	r.put("e", 150) // that of the withdrawals is
+	before := r.files(1)
+	for _, id := range append(old, filler...) {
+		r.must(r.Evict(id))
+	}
+	r.round()
+	r.until("the files of evicted blocks are gone", func() bool {
+		r.merge() // one passes over a file that is in use
+		return !r.there(before[0]) && !r.there(before[2])
+	})
+	r.end()
+	r.must(os.RemoveAll(r.local))
+	r.begin(0, 2)
+	r.round()
+	r.putAs("again", 200, "a", 10)
+	if got := r.Tier.Catalogue().Find("ns", []string{"alias"}); !got[0].Info.ID.IsZero() {
+		t.Errorf("a name that was withdrawn is found: %+v", got[0])
+	}
+	r.wantNames("again", "c", "d", "e")
+}

@@ -45,7 +45,7 @@ type taking struct {
 	fn    func([]tiers.Found)
 	known map[index.Segment]uint64 // what the index has, with its marks
 	fresh map[index.Segment]bool
-	lost  map[index.Segment]struct{} // what is read because names in it lead nowhere
+	lost  map[index.Segment]bool // what is read because names lead nowhere; true: some of its own
 	done  tiers.Taken
 	lacks bool // an own directory could not be listed, or an own file not be read
 
@@ -154,13 +154,18 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 			continue
 		}
 		t.done.Left[i].Ended = listing.Ended
+		for _, n := range t.c.lost.more(p, listing.Numbers, mostLost-len(t.lost)) {
+			t.lost[segmentOf(p, n)] = t.lost[segmentOf(p, n)] // true if it was met as well
+		}
 		for _, n := range listing.Numbers {
 			s := index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: n}
 			there[s] = true
-			if t.known[s]&sealedMark == 0 {
-				read = append(read, s)
-				delete(t.lost, s)
-			} else if _, is := t.lost[s]; is {
+			_, lost := t.lost[s]
+			whole := t.known[s]&sealedMark != 0
+			if lost && !whole {
+				t.known[s] = 0 // it is read whether or not it has grown
+			}
+			if lost || !whole {
 				read = append(read, s)
 			}
 		}
@@ -300,7 +305,13 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 func (t *taking) batch(s index.Segment, has segment.Contents) (index.Batch, error) {
 	t.c.read.Add(1)
 	t.done.Read++
-	if _, is := t.lost[s]; is {
+	met, lost := t.lost[s]
+	if met {
+		if err := t.c.seekOthers(s, has); err != nil {
+			return index.Batch{}, err
+		}
+	}
+	if lost && t.known[s]&sealedMark != 0 {
 		return t.c.nowhere(s, has)
 	}
 	return t.take(s, has), nil

@@ -1,15 +1,19 @@
 package catalogue
 
 import (
+	"slices"
 	"sync"
 
+	"cascadekv/internal/block"
 	"cascadekv/lustre/index"
 	"cascadekv/lustre/segment"
+	"cascadekv/tiers"
 )
 
 // The index has one place for each block. Where it went by a copy in a file that has gone since, a name
 // leads nowhere, though the file of its own part that has the block is there. The first look-up that meets
-// such a name is a miss; the next round reads the name's file once more, and puts what is nowhere.
+// such a name is a miss; the next round reads the name's file once more, and puts what is nowhere. If it
+// does not have the block, as of a block that has several names, the next rounds read the part's other files.
 
 // mostLost bounds the files that a round reads for that.
 const mostLost = 64
@@ -17,9 +21,17 @@ const mostLost = 64
 // lost is the files with names that lead nowhere.
 type lost struct {
 	mu   sync.Mutex
-	met  map[index.Segment]struct{} // since the last round
-	read map[index.Segment]uint64   // how many files had gone when they were read for that
-	gone uint64                     // files that the index was made to forget
+	met  map[index.Segment]bool   // since the last round
+	read map[index.Segment]uint64 // how many files had gone when they were read for that
+	gone uint64                   // files that the index was made to forget
+	seek map[tiers.Part]seeking   // parts of which all files are read for that, or were
+}
+
+// seeking is how far that is.
+type seeking struct {
+	next uint64 // number of the next file
+	done bool   // there is none
+	gone uint64 // how many files had gone when it began
 }
 
 // meet notes that a name in a segment leads nowhere.
@@ -30,9 +42,9 @@ func (l *lost) meet(s index.Segment) {
 		return
 	}
 	if l.met == nil {
-		l.met = map[index.Segment]struct{}{}
+		l.met = map[index.Segment]bool{}
 	}
-	l.met[s] = struct{}{}
+	l.met[s] = true
 }
 
 // forget notes that the index is made to forget a file.
@@ -44,11 +56,14 @@ func (l *lost) forget() {
 
 // take returns the files that are to be read: those met since the last call, which were not read since
 // a file went.
-func (l *lost) take() map[index.Segment]struct{} {
+func (l *lost) take() map[index.Segment]bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	met := l.met
 	l.met = nil
+	if met == nil {
+		met = map[index.Segment]bool{}
+	}
 	if l.read == nil || len(l.read) > 64*mostLost {
 		l.read = map[index.Segment]uint64{}
 	}
@@ -56,6 +71,42 @@ func (l *lost) take() map[index.Segment]struct{} {
 		l.read[s] = l.gone
 	}
 	return met
+}
+
+// begin has the next rounds read all files of a part, unless they do, or did since a file went.
+func (l *lost) begin(p tiers.Part) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s, was := l.seek[p]; was && (!s.done || s.gone == l.gone) {
+		return
+	}
+	if l.seek == nil || len(l.seek) > 64*mostLost {
+		l.seek = map[tiers.Part]seeking{}
+	}
+	l.seek[p] = seeking{gone: l.gone}
+}
+
+// more returns the next ones, up to most, of a part's files to be read for that. numbers are those it has.
+func (l *lost) more(p tiers.Part, numbers []uint64, most int) []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s, is := l.seek[p]
+	if !is || s.done || most <= 0 {
+		return nil
+	}
+	left := slices.Sorted(func(yield func(uint64) bool) {
+		for _, n := range numbers {
+			if n >= s.next && !yield(n) {
+				return
+			}
+		}
+	})
+	s.done = len(left) <= most
+	if left = left[:min(most, len(left))]; len(left) > 0 {
+		s.next = left[len(left)-1] + 1
+	}
+	l.seek[p] = s
+	return left
 }
 
 // meetLost notes that a name leads nowhere, unless this rank's own file has it: it knows its own blocks.
@@ -76,4 +127,30 @@ func (c *Catalogue) nowhere(s index.Segment, has segment.Contents) (index.Batch,
 	b := c.batch(s, missing, nil)
 	b.Count = true
 	return b, err
+}
+
+// seekOthers has the other files of the segment's part read if names in it lead nowhere whose blocks it does not have.
+func (c *Catalogue) seekOthers(s index.Segment, has segment.Contents) error {
+	here := make(map[block.ID]bool, len(has.Blocks))
+	for _, it := range has.Blocks {
+		here[it.Info.ID] = true
+	}
+	for some := range slices.Chunk(has.Names, judgeStep) {
+		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
+		for i, r := range some {
+			hashes[i] = index.NamespaceOf(r.Name.Namespace).Key(r.Name.Key)
+		}
+		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
+			return err
+		}
+		for i, e := range entries {
+			ends := e.Name.Expires
+			counts := e.Segment == s && !e.Name.Dropped && e.Name.Seq == some[i].Name.Seq && (ends.IsZero() || ends.After(c.now()))
+			if counts && e.Block.Info.ID.IsZero() && !here[some[i].ID] {
+				c.lost.begin(partOf(s))
+				return nil
+			}
+		}
+	}
+	return nil
 }

@@ -418,6 +418,40 @@ func TestForget(t *testing.T) {
 	probe(t, x, 2, 1, 2, 3)
 }
 
+// TestBehind: the mark of a segment goes back when the caller asks and hears that another one's copy of a block counts.
+func TestBehind(t *testing.T) {
+	x := open(t, memOptions())
+	marks := func() map[Segment]uint64 {
+		all, err := x.Segments()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[Segment]uint64{}
+		for _, s := range all {
+			of[s.Segment] = s.Mark
+		}
+		return of
+	}
+	old, young := seg(1), seg(2)
+	for _, s := range []Segment{old, young} {
+		put(t, x, Batch{Segment: s, Mark: 9, Blocks: stored(s, 1)})
+		put(t, x, Batch{Segment: s, Mark: 5})
+	}
+	if got := marks(); got[old] != 9 || got[young] != 9 {
+		t.Errorf("marks %v", got)
+	}
+	for _, s := range []Segment{old, young} {
+		behind := false
+		put(t, x, Batch{Segment: s, Mark: 5, Blocks: stored(s, 1), Behind: &behind})
+		if behind != (s == old) {
+			t.Errorf("%v is behind: %v", s, behind)
+		}
+	}
+	if got := marks(); got[old] != 5 || got[young] != 9 {
+		t.Errorf("marks %v once asked", got)
+	}
+}
+
 // Rows of segments have what was put, and what of it other records have replaced.
 func TestCounts(t *testing.T) {
 	o := memOptions()

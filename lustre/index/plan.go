@@ -186,6 +186,7 @@ func (p *planner) put(b Batch) error {
 		p.here = append(p.here, cur)
 		if b.Behind != nil && cur.batch != p.batch {
 			*b.Behind = true
+			p.row(number).mark = b.Mark // the other copy may go, and the caller then has these read again
 		}
 	}
 	// Names of a segment mostly come in the order of their blocks.

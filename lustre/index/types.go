@@ -104,11 +104,11 @@ func (ns Namespace) Name(id block.ID, n block.Name) Name {
 // together.
 type Batch struct {
 	Segment Segment
-	Mark    uint64  // how far the segment is indexed once the batch is; never goes back
+	Mark    uint64  // how far the segment is indexed once the batch is; never goes back, but see Behind
 	Blocks  []Block // Place.Segment is ignored: it is the batch's
 	Count   bool    // these copies of the blocks count, whatever other segments have them: the segment has them already
 	Names   []Name  // their blocks may lie in other segments
-	Behind  *bool   // set to true if some of Blocks do not count; nil: nobody asks
+	Behind  *bool   // set to true if some of Blocks do not count, and Mark is then as in this batch whatever it was; nil: nobody asks
 
 	// Spaces are namespaces that Space is to know. They replace what is known of them.
 	Spaces []Space

@@ -347,11 +347,12 @@ func (x *index) spill(f *file, is *Spilled, ids []block.ID) (handles []vfs.File,
 	return handles, true
 }
 
-// olderOutLocked reports whether names put before seq may lie in a file other than f
-// that only the indexer has the entries of, or had: which of them counted is not known.
+// olderOutLocked reports whether names put no later than seq may lie in a file other than f
+// that only the indexer has the entries of, or had: which of them counted is not known. A
+// withdrawal of a name whose block was evicted is as old as the name.
 func (x *index) olderOutLocked(f *file, seq uint64) bool {
 	for other := range x.files {
-		if other != f && (other.spill.out || other.spill.reloaded) && other.spill.leastSeq < seq {
+		if other != f && (other.spill.out || other.spill.reloaded) && other.spill.leastSeq <= seq {
 			return true
 		}
 	}
