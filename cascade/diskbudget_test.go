@@ -40,7 +40,11 @@ func TestTheDisksBudget(t *testing.T) {
 		}
 		puts(storm)
 		copied := func() int { return int(l.Stats().Tiers[l.top].Demoted) }
-		eventually(t, "4 blocks are copied to the disk", func() bool { return copied() == 4 })
+		reach := func(want int) { // two may copy one block, of which one is not counted in the end: the next put has its part of the budget
+			t.Helper()
+			eventually(t, fmt.Sprint(want, " blocks are copied to the disk"), func() bool { puts(1); return copied() == want })
+		}
+		reach(4)
 		st := l.Stats()
 		if n := l.disk.Usage().Blocks; n != 4 {
 			t.Errorf("the disk has %d blocks, want 4", n)
@@ -51,8 +55,8 @@ func TestTheDisksBudget(t *testing.T) {
 		if cold != (st.Shed == 0) || st.Lost != 0 || st.Rejected != 0 || st.Tiers[l.top+1].Errors != 0 {
 			t.Errorf("%d shed, %d lost, %d refused, %d errors", st.Shed, st.Lost, st.Rejected, st.Tiers[l.top+1].Errors)
 		}
-		if st.Names+int(st.Shed) != storm+2 {
-			t.Errorf("%d names are left and %d were shed, of %d", st.Names, st.Shed, storm+2)
+		if st.Names+int(st.Shed) != int(seed)+2 {
+			t.Errorf("%d names are left and %d were shed, of %d", st.Names, st.Shed, seed+2)
 		}
 		if !bytes.Equal(v.Bytes(), data(2, size)) {
 			t.Error("other bytes in a view")
@@ -64,7 +68,7 @@ func TestTheDisksBudget(t *testing.T) {
 		}
 		l.advance(time.Second)
 		puts(storm)
-		eventually(t, "3 more are copied a second later", func() bool { return copied() == 7 })
+		reach(7)
 		l.limit(func(l *Limits) { l.DeepWriteRate = 0 })
 		shed := l.Stats().Shed
 		puts(storm)
