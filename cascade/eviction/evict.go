@@ -30,7 +30,7 @@ var errOnlyCopy = errors.New("the next victim is the only copy of its block, and
 // (Algorithm 1, lines 4 to 11). Where there is a cold tier, no only copy of a block
 // is lost for a read. Errors: ErrNoRoom, ErrTooLarge, ErrClosed.
 func (e *Evictor) Reserve(ctx context.Context, m *residency.Level, size int64, most Price) (tiers.Slot, error) {
-	if e.state.Capacity > 0 && m.Index == 0 && size > e.state.Capacity {
+	if e.tooLarge(m, size) {
 		return nil, e.state.RoomError(m, size, tiers.ErrTooLarge)
 	}
 	var deadline context.Context
@@ -58,9 +58,12 @@ func (e *Evictor) Reserve(ctx context.Context, m *residency.Level, size int64, m
 // fewVictims bounds what ReserveNow evicts.
 const fewVictims = 8
 
-// ReserveNow is Reserve for a small block, without a wait: nil where a victim could not leave
-// at once, where memory is still being made ready, and where Reserve would fail.
+// ReserveNow is Reserve without a wait: nil where a victim could not leave at once, or a few would
+// not do, where memory is still being made ready, and where Reserve would fail.
 func (e *Evictor) ReserveNow(m *residency.Level, size int64, most Price) tiers.Slot {
+	if e.tooLarge(m, size) {
+		return nil
+	}
 	for range fewVictims {
 		if e.fits(m, size) {
 			slot, err := m.Memory.ReserveNow(size)
@@ -92,6 +95,11 @@ func (e *Evictor) evictNow(m *residency.Level, most Price) bool {
 	}
 	e.evictLocked(b, m, why)
 	return true
+}
+
+// tooLarge reports whether a block is larger than Options.Capacity: nothing that leaves makes room for it.
+func (e *Evictor) tooLarge(m *residency.Level, size int64) bool {
+	return e.state.Capacity > 0 && m.Index == 0 && size > e.state.Capacity
 }
 
 // fits applies Options.Capacity.

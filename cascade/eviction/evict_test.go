@@ -83,6 +83,9 @@ func TestReserveRefuses(t *testing.T) {
 	if _, err := e.Reserve(t.Context(), r.Last(), 10*size+1, AnyBlock); !errors.Is(err, residency.ErrTooLarge) {
 		t.Errorf("more than the capacity: %v", err)
 	}
+	if e.ReserveNow(r.Last(), 10*size+1, AnyBlock) != nil {
+		t.Error("more than the capacity: there is room at once")
+	}
 	r.Capacity = 0
 	if _, err := e.Reserve(t.Context(), r.Last(), 2*parttest.MemoryBytes, AnyBlock); !errors.Is(err, residency.ErrTooLarge) {
 		t.Errorf("more than the tier: %v", err)

@@ -139,9 +139,10 @@ func (ld *Loader) runFetches(from *residency.Level, fetches []*Fetch) {
 	over := countdown(len(fetches), ld.state.Workers.Done)
 	ctx, cancel := untilRead(ld, from)
 	defer cancel()
-	room, stop := ld.untilRoom(ctx, fetches[0].price)
-	defer stop()
-	own, all := newSemaphore(requestPlaces), ld.fetching
+	room := ld.roomTime(ctx, fetches[0].price)
+	defer room.end()
+	var own *semaphore // nil while there is one part
+	all := ld.fetching
 	if from != ld.state.Cold {
 		all = ld.lifting
 	}
@@ -151,6 +152,9 @@ func (ld *Loader) runFetches(from *residency.Level, fetches []*Fetch) {
 		part, n := firstPart(fetches)
 		if err = ld.inBudget(ctx, from, part); err != nil {
 			break // nor what is below it in the chain: that is worth nothing without it
+		}
+		if own == nil && len(part) < len(fetches) {
+			own = newSemaphore(requestPlaces)
 		}
 		var leave func()
 		if leave, err = turn(ctx, n, own, all); err != nil {
@@ -208,12 +212,14 @@ func firstPart(fetches []*Fetch) (part []*Fetch, n int) {
 	return fetches[:k], int(max(1, (bytes+placeBytes-1)/placeBytes))
 }
 
-// turn takes n places among a request's own and among all. They are given
+// turn takes n places among a request's own, if it has a bound, and among all. They are given
 // back by leave, which may be called any number of times, or after partSlow.
 func turn(ctx context.Context, n int, own, all *semaphore) (leave func(), err error) {
-	leaveOwn, err := own.take(ctx, n)
-	if err != nil {
-		return nil, err
+	leaveOwn := func() {}
+	if own != nil {
+		if leaveOwn, err = own.take(ctx, n); err != nil {
+			return nil, err
+		}
 	}
 	leaveAll, err := all.take(ctx, n)
 	if err != nil {
@@ -234,7 +240,7 @@ func turn(ctx context.Context, n int, own, all *semaphore) (leave func(), err er
 // readUp reads the blocks of a part together; each is published when it is
 // there, and over called, and leave when all are. room ends when none of them waits for room
 // any more.
-func (ld *Loader) readUp(ctx, room context.Context, from *residency.Level, part []*Fetch, leave, over func()) {
+func (ld *Loader) readUp(ctx context.Context, room *roomTime, from *residency.Level, part []*Fetch, leave, over func()) {
 	var failed atomic.Bool
 	loaded := func(bool) {}
 	last := countdown(len(part), func() {
@@ -284,7 +290,7 @@ func (ld *Loader) readUp(ctx, room context.Context, from *residency.Level, part 
 
 // readOf finds room for a block, in the host level if that admits it or else of its own,
 // with how it is read and what is done then. ctx bounds that too. errNotKept: the fetch has ended.
-func (ld *Loader) readOf(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
+func (ld *Loader) readOf(ctx context.Context, room *roomTime, f *Fetch) (tiers.Read, error) {
 	if f.block == nil {
 		return ld.readOfSegment(ctx, room, f)
 	}

@@ -65,7 +65,7 @@ func untilRead(ld *Loader, from *residency.Level) (context.Context, context.Canc
 }
 
 // readOfDeep is readOf of a block in the deep level, which is held there until it is read.
-func readOfDeep(ld *Loader, room context.Context, f *Fetch) (tiers.Read, error) {
+func readOfDeep(ld *Loader, room *roomTime, f *Fetch) (tiers.Read, error) {
 	v := f.held
 	f.held = nil
 	a, err := ld.allocate(room, f.info.Size, ld.admitted(f), f.price)

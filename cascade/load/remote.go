@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"cascadekv/cascade/eviction"
@@ -320,8 +321,8 @@ func (ld *Loader) fromOthers(ctx context.Context, part []*Fetch) (rest []*Fetch)
 		return part
 	}
 	defer func() { <-ld.reading }()
-	room, stop := ld.untilRoom(ctx, part[0].price)
-	defer stop()
+	room := ld.roomTime(ctx, part[0].price)
+	defer room.end()
 	reads := make([]directory.Read, 0, len(part))
 	ends := make([]ended, 0, len(part))
 	for _, f := range part {
@@ -391,22 +392,45 @@ func (ld *Loader) misread(copies []directory.Statement) error {
 // loads come before that.
 const roomWait = 50 * time.Millisecond
 
-// untilRoom is ctx for the part of a fetch that waits for room in memory: then the block is read into memory of its
-// own. What must come into the tier has half of the time there is for all.
-func (ld *Loader) untilRoom(ctx context.Context, most eviction.Price) (context.Context, context.CancelFunc) {
+// roomTime is how long the blocks of a request wait for room in memory, all together, counted from
+// when the first of them has to. Those for which there is none then are read into memory of their own.
+type roomTime struct {
+	ctx  context.Context // of the request
+	wait time.Duration
+
+	begun sync.Once
+	until context.Context // once begun
+	stop  context.CancelFunc
+}
+
+// roomTime returns that of a request. What must come into the tier has half of the time there is for all.
+func (ld *Loader) roomTime(ctx context.Context, most eviction.Price) *roomTime {
 	l := ld.state.Limits.Load()
-	wait := min(l.RoomDeadline, l.FetchDeadline/2)
+	r := &roomTime{ctx: ctx, wait: min(l.RoomDeadline, l.FetchDeadline/2)}
 	if most == eviction.Unheld {
-		wait = min(wait, roomWait)
+		r.wait = min(r.wait, roomWait)
 	}
-	return context.WithTimeout(ctx, wait)
+	return r
+}
+
+// begin returns the context that ends with the time.
+func (r *roomTime) begin() context.Context {
+	r.begun.Do(func() { r.until, r.stop = context.WithTimeout(r.ctx, r.wait) })
+	return r.until
+}
+
+// end is called when nobody waits any more.
+func (r *roomTime) end() {
+	if r.stop != nil {
+		r.stop()
+	}
 }
 
 // allocate returns memory for a block that is fetched: if keep, in the
-// host level, unless ctx ends before there is room.
-func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
+// host level, unless the time for room ends before there is some.
+func (ld *Loader) allocate(room *roomTime, size int64, keep bool, most eviction.Price) (*readBuffer, error) {
 	if keep {
-		slot, err := reserve(ctx, ld, size, most)
+		slot, err := reserve(room, ld, size, most)
 		switch {
 		case errors.Is(err, residency.ErrClosed):
 			return nil, err
@@ -423,17 +447,14 @@ func (ld *Loader) allocate(ctx context.Context, size int64, keep bool, most evic
 	return &readBuffer{bytes: bytes, free: free}, nil
 }
 
-// reserve is Evictor.Reserve of the host level. Once ctx has ended a block still has what leaves at once: a part
-// of a long chain waits for its turn to be read, and may find then that its time to wait for room is over.
-func reserve(ctx context.Context, ld *Loader, size int64, most eviction.Price) (tiers.Slot, error) {
+// reserve is Evictor.Reserve of the host level. What leaves at once takes no time for room: a part of a long chain
+// waits for its turn to be read, and may find then that there is none left.
+func reserve(room *roomTime, ld *Loader, size int64, most eviction.Price) (tiers.Slot, error) {
 	m := ld.state.Host()
-	slot, err := ld.evict.Reserve(ctx, m, size, most)
-	if err != nil && ctx.Err() != nil {
-		if now := ld.evict.ReserveNow(m, size, most); now != nil {
-			return now, nil
-		}
+	if slot := ld.evict.ReserveNow(m, size, most); slot != nil {
+		return slot, nil
 	}
-	return slot, err
+	return ld.evict.Reserve(room.begin(), m, size, most)
 }
 
 // staysLocked reports whether a block from elsewhere may stay here: its name has

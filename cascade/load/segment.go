@@ -15,7 +15,7 @@ import (
 // readOfSegment finds room for a block whose place is others.SegmentOf, and returns
 // how it is read together with others and what is done then. What does not come
 // from the first place is looked for at all of them, by itself.
-func (ld *Loader) readOfSegment(ctx, room context.Context, f *Fetch) (tiers.Read, error) {
+func (ld *Loader) readOfSegment(ctx context.Context, room *roomTime, f *Fetch) (tiers.Read, error) {
 	a, err := ld.allocate(room, f.info.Size, f.keep, f.price)
 	if err != nil {
 		return tiers.Read{}, err

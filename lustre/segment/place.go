@@ -99,7 +99,10 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 			end = s.endJob
 		}
 	}
-	files := map[string]*locatedFile{}
+	var files map[string]*locatedFile
+	if len(reads) > 1 {
+		files = map[string]*locatedFile{}
+	}
 	for i, r := range reads {
 		ref, own := r.Pin.(*Ref)
 		switch {
@@ -116,7 +119,7 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 	return subs, errs, end
 }
 
-// located returns what a read by place reads. files are those of the batch.
+// located returns what a read by place reads. files are those of the batch, nil for one of a single read.
 func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, error) {
 	id, err := holds(r.At, r.Info)
 	if err != nil {
@@ -125,7 +128,9 @@ func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, e
 	f := files[r.At.Path]
 	if f == nil {
 		f = &locatedFile{handles: b.s.handles, path: r.At.Path, id: id}
-		files[r.At.Path] = f
+		if files != nil {
+			files[r.At.Path] = f
+		}
 	}
 	return &locatedBlock{s: b.s, file: f, place: r.At, info: r.Info}, nil
 }

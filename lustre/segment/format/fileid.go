@@ -2,7 +2,6 @@ package format
 
 import (
 	"cmp"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -45,7 +44,7 @@ func (id FileID) Name() string {
 func (id FileID) Dir() string { return Dir(id.Part()) }
 
 // Path returns the file's path in the directory of all runs.
-func (id FileID) Path() string { return filepath.Join(id.Dir(), id.Name()) }
+func (id FileID) Path() string { return id.Dir() + "/" + id.Name() }
 
 // ParseName reads the name of a segment file. The incarnation is that of its
 // directory, and zero here.
