@@ -155,7 +155,9 @@ func (t *taking) list(ctx context.Context) (there map[index.Segment]bool, read [
 		}
 		t.done.Left[i].Ended = listing.Ended
 		for _, n := range t.c.lost.more(p, listing.Numbers, mostLost-len(t.lost)) {
-			t.lost[segmentOf(p, n)] = t.lost[segmentOf(p, n)] // true if it was met as well
+			if s := segmentOf(p, n); !t.lost[s] {
+				t.lost[s] = false
+			}
 		}
 		for _, n := range listing.Numbers {
 			s := index.Segment{Rank: p.Rank, Incarnation: p.Incarnation, File: n}
