@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/residency"
 	"cascadekv/dht/fabric"
 	"cascadekv/internal/block"
 	"cascadekv/internal/losslog"
@@ -290,6 +291,39 @@ func TestAFullDiskThatCanNotBeRead(t *testing.T) {
 	if st := l.Stats(); st.Lost != 0 {
 		t.Errorf("%d are lost", st.Lost)
 	}
+	checkInvariants(t, l.Store)
+}
+
+// TestAPutOfWhatIsLostMeanwhile: bytes that are put while a read of the same ones waits, which were lost since it began, are
+// stored, and not taken for those.
+func TestAPutOfWhatIsLostMeanwhile(t *testing.T) {
+	l := newLadder(t, false, false, late)
+	p := data(1, 300_000)
+	l.onDisk("k", p)
+	l.disk.Set(testdevice.Faults{HangReads: true})
+	defer l.disk.Set(testdevice.Faults{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if v, err := l.Get(t.Context(), "ns", "k"); err == nil {
+			if !bytes.Equal(v.Bytes(), p) {
+				t.Error("other bytes")
+			}
+			v.Release()
+		}
+	}()
+	eventually(t, "the read waits", func() bool { return l.disk.Hanging() > 0 })
+	l.state.Mu.Lock()
+	residency.GoneLocked(l.state, l.state.Mu.Blocks[block.Sum(block.Bits128, p)], l.state.Deep(), losslog.Damaged)
+	l.state.Mu.Unlock()
+	if res := l.put(ns("again"), p); res.Duplicate {
+		t.Error("it was taken for what is lost")
+	}
+	l.want("again", p)
+	l.disk.Set(testdevice.Faults{})
+	<-ended
+	l.want("again", p)
+	l.settled()
 	checkInvariants(t, l.Store)
 }
 

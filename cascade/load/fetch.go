@@ -250,7 +250,8 @@ func (ld *Loader) endColdLocked(f *Fetch, err error) {
 // level, or in private memory. If its name has changed meanwhile, its slot serves as
 // private memory.
 func (ld *Loader) publishLocked(f *Fetch, a *readBuffer) error {
-	if a.slot == nil || f.block == nil && !ld.staysLocked(f) {
+	lost := f.block != nil && ld.state.Mu.Blocks[f.block.Info.ID] != f.block // while it was read
+	if a.slot == nil || lost || f.block == nil && !ld.staysLocked(f) {
 		ld.landLocked(f, a)
 		return nil
 	}

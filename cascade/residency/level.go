@@ -189,11 +189,11 @@ func (s *State) DropLocked(b *Block, m *Level, evicted bool) {
 	s.NoteLocked(m, err)
 }
 
-// ForgetLocked removes a block that has no names from everywhere, or leaves it
-// to the last of those who are busy with it.
+// ForgetLocked removes a block that has no names from everywhere, or leaves it to the last of those who are
+// busy with it, unless it has no bytes: a put of the same content must not find it.
 func (s *State) ForgetLocked(b *Block) {
 	s.Mu.AssertHeld()
-	if b.Busy > 0 || len(b.Names()) > 0 {
+	if len(b.Names()) > 0 || b.Busy > 0 && (b.InAny() || b.Cold) {
 		return
 	}
 	for t, m := range s.Mem {

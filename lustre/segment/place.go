@@ -99,10 +99,7 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 			end = s.endJob
 		}
 	}
-	var files map[string]*locatedFile
-	if len(reads) > 1 {
-		files = map[string]*locatedFile{}
-	}
+	files := map[string]*locatedFile{}
 	for i, r := range reads {
 		ref, own := r.Pin.(*Ref)
 		switch {
@@ -119,7 +116,7 @@ func (b *batch) subjects(reads []tiers.Read) (subs []subject, errs []error, end 
 	return subs, errs, end
 }
 
-// located returns what a read by place reads. files are those of the batch, nil for one of a single read.
+// located returns what a read by place reads. files are those of the batch.
 func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, error) {
 	id, err := holds(r.At, r.Info)
 	if err != nil {
@@ -128,9 +125,7 @@ func (b *batch) located(files map[string]*locatedFile, r tiers.Read) (subject, e
 	f := files[r.At.Path]
 	if f == nil {
 		f = &locatedFile{handles: b.s.handles, path: r.At.Path, id: id}
-		if files != nil {
-			files[r.At.Path] = f
-		}
+		files[r.At.Path] = f
 	}
 	return &locatedBlock{s: b.s, file: f, place: r.At, info: r.Info}, nil
 }
