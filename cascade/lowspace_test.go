@@ -75,6 +75,9 @@ func fullFileSystem(t *testing.T, p string, turns int, quota bool, budget int64)
 		t.Errorf("%+v; %d bytes of %d", st, fs.Used(), total)
 	}
 	for i := range leases {
+		if !s.Contains(t.Context(), "ns", leased(i)) {
+			t.Logf("%+v", why(t, s, leased(i)))
+		}
 		r.want(leased(i), data(uint64(i), coldBlock))
 	}
 	checkInvariants(t, s)

@@ -534,8 +534,8 @@ func runSpillModel(t *testing.T, seed int, kills string, bound bool, below ...*t
 			most = max(most, w.disk.Usage().Blocks)
 		}
 	}
-	if w.disk != nil && most < 10 {
-		t.Errorf("%d blocks were on the disk at most", most)
+	if w.disk != nil && most == 0 {
+		t.Error("no block was on the disk")
 	}
 	_ = w.r.Close(context.Background())
 }
