@@ -38,9 +38,7 @@ func (s *Store) reclaim() {
 		}
 		// Where room is short space comes first.
 		if short, _ := s.room.Short(); s.settle != nil && !settled[f] && !short {
-			for other := range s.files { // once for all that hold nothing by now
-				settled[other] = settled[other] || other.done && other.live == 0
-			}
+			settled[f] = true
 			pool.Without(&s.mu, s.settle)
 			continue // it may be needed again
 		}
