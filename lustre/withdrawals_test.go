@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -319,29 +318,4 @@ func TestWithdrawnAsOfItsPut(t *testing.T) {
 		t.Errorf("a name that was withdrawn is found: %+v", got[0])
 	}
 	r.wantNames("again", "c", "d", "e")
-}
-
-// TestBeforeRemoval: a file in which nothing is left stays until who asked for it has been told.
-func TestBeforeRemoval(t *testing.T) {
-	r := newRuns(t)
-	r.open(0, 1)
-	var left atomic.Value
-	var told atomic.Bool
-	r.BeforeRemoval(func() {
-		file, _ := left.Load().(string)
-		told.Store(told.Load() || r.there(file))
-	})
-	r.must(r.Recover(func(tiers.Entry) error { return nil }))
-	dead := []block.ID{r.put("a", 10), r.put("b", 20)}
-	r.put("c", 30)
-	file := r.files(1)[0]
-	left.Store(file)
-	for _, id := range dead {
-		r.must(r.Evict(id))
-	}
-	r.round()
-	r.until("the file is gone", func() bool { return !r.there(file) })
-	if !told.Load() {
-		t.Error("nobody was told before that")
-	}
 }
