@@ -55,11 +55,6 @@ type Files interface {
 	// the emptiest first. Evicting all of one makes room.
 	Sparsest(n int) [][]block.ID
 
-	// BeforeRemoval has fn called, in the background, before a file of which all blocks were
-	// evicted, or moved, is removed, unless room is short: fn makes durable that the names of what was
-	// evicted are withdrawn, and bounds its wait. Called once, before Recover.
-	BeforeRemoval(fn func())
-
 	// Missing checks whether the files that this process wrote are still there,
 	// and returns the blocks that are not: the tier does not have them any more.
 	// It obeys its context. Errors: ErrUnavailable, when that is not known.

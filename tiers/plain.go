@@ -39,9 +39,6 @@ func (Plain) Merge(context.Context, int64, func([]block.ID)) (Merged, error) { r
 // Sparsest returns nil.
 func (Plain) Sparsest(int) [][]block.ID { return nil }
 
-// BeforeRemoval does nothing.
-func (Plain) BeforeRemoval(func()) {}
-
 // Missing returns nil.
 func (Plain) Missing(context.Context) ([]block.ID, error) { return nil, nil }
 

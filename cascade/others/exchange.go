@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"cascadekv/cascade/estimate"
 	"cascadekv/cascade/eviction"
@@ -62,7 +61,6 @@ func New(s *residency.State, n *eviction.NameBudget, w *writeback.Writer, f Fetc
 	x.publishing.SetRank(locks.Publishing)
 	if s.Cold != nil {
 		x.Catalogue = s.Cold.Files.Catalogue()
-		s.Cold.Files.BeforeRemoval(x.settle)
 	}
 	x.guarded.tombstones = tombstones.New()
 	return x
@@ -83,19 +81,6 @@ func (x *Exchange) Leave() { x.leavePeers() }
 
 // SyncInTurn has the cold tier make changes of names durable that were made before.
 func (x *Exchange) SyncInTurn(ctx context.Context) error { return x.write.SyncInTurn(ctx) }
-
-// settleWait bounds how long a file in which nothing is left stays for that.
-const settleWait = 30 * time.Second
-
-// settle makes durable that the names of what has left the cold tier so far are withdrawn: some may be recorded in
-// other files than their block, and a rank that is killed would have them for good. What fails is tried again in the background.
-func (x *Exchange) settle() {
-	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
-	defer cancel()
-	if x.FlushTombstones(ctx) == nil {
-		_ = x.SyncInTurn(ctx)
-	}
-}
 
 // SweepLocked forgets tombstones that are no longer needed.
 func (x *Exchange) SweepLocked() {

@@ -75,11 +75,7 @@ type pendingNames struct {
 	waiting  []format.Record
 	loads    map[*load]struct{} // on their way to the file system
 	flushing bool
-	settle   func() // see BeforeRemoval; nil: nobody asks
 }
-
-// BeforeRemoval implements tiers.Files.
-func (p *pendingNames) BeforeRemoval(fn func()) { p.settle = fn }
 
 // load is the names that one write has with it.
 type load struct {

@@ -29,18 +29,11 @@ func (s *Store) reclaimSoonLocked() {
 func (s *Store) reclaim() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	settled := map[*file]bool{}
 	for {
 		f := s.emptyLocked()
 		if f == nil {
 			s.reclaiming = false
 			return
-		}
-		// Where room is short space comes first.
-		if short, _ := s.room.Short(); s.settle != nil && !settled[f] && !short {
-			settled[f] = true
-			pool.Without(&s.mu, s.settle)
-			continue // it may be needed again
 		}
 		if f.path != "" && !s.lease.Trusted(s.opt.Now()) {
 			var err error
