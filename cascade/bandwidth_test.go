@@ -10,13 +10,6 @@ import (
 	"cascadekv/cascade/residency"
 )
 
-// limit changes the limits of a rank.
-func (r *jobRank) limit(change func(*Limits)) {
-	l := *r.state.Limits.Load()
-	change(&l)
-	r.SetLimits(l)
-}
-
 // TestWriteBudget: once the budget of writes is used up, what must leave memory is dropped and
 // counted instead of written, but for what is leased; puts go on. With a budget again it is
 // written, and a drain writes all that is in memory whatever the budget is.

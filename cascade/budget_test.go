@@ -191,9 +191,7 @@ func TestBudgetChanges(t *testing.T) {
 	for i := range 300 {
 		r.put(ns(fmt.Sprint(i)), data(uint64(i), coldBlock))
 	}
-	l := *r.state.Limits.Load()
-	l.ColdBytes = 90 * coldBlock * 5 / 4
-	r.SetLimits(l)
+	r.limit(func(l *Limits) { l.ColdBytes = 90 * coldBlock * 5 / 4 })
 	eventually(t, "the smaller budget is kept", func() bool { return r.coldBytes() <= 90*coldBlock })
 	checkInvariants(t, r.Store)
 }

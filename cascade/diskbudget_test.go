@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-// limit changes the limits of a store.
-func (r *rig) limit(change func(*Limits)) {
-	l := *r.state.Limits.Load()
-	change(&l)
-	r.SetLimits(l)
-}
-
 // TestTheDisksBudget: of a storm of blocks no more go to the disk than its budget and one block. The others go to files, or
 // are dropped and counted where there are none, but for what somebody was promised or reads; no put waits or fails. With
 // time, or without a limit, the disk takes blocks again.

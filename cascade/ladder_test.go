@@ -88,9 +88,7 @@ func (l *ladder) onDisk(key string, p []byte) {
 // sink puts blocks until the disk alone has some others. From then on nothing is written to files ahead of need.
 func (l *ladder) sink(keys ...string) {
 	l.t.Helper()
-	limits := *l.state.Limits.Load()
-	limits.CleanAbove = 1
-	l.state.Limits.Store(&limits)
+	l.limit(func(o *Limits) { o.CleanAbove = 1 })
 	for i, at := 0, 0; at < len(keys); i++ {
 		key := keys[at]
 		if slices.Equal(l.from(key), []string{"disk"}) {

@@ -128,12 +128,12 @@ func TestMergeBreaksNoChain(t *testing.T) {
 		files := r.space.LookSpilled()
 		return files[0].Wasted || files[0].Path != first // the store's own merger was sooner
 	})
-	limits := *r.state.Limits.Load()
-	limits.ColdBytes = 0
-	for _, f := range r.space.LookSpilled()[1:] {
-		limits.ColdBytes += f.Bytes
-	}
-	r.state.Limits.Store(&limits)
+	r.limit(func(l *Limits) {
+		l.ColdBytes = 0
+		for _, f := range r.space.LookSpilled()[1:] {
+			l.ColdBytes += f.Bytes
+		}
+	})
 	r.space.ReloadWasted(t.Context())
 	for _, when := range []string{"its file was loaded", "that was merged"} {
 		r.space.Shrink()

@@ -227,6 +227,13 @@ func TestStagedPutIsCompletedAndMerged(t *testing.T) {
 	eventually(t, "duplicates give their memory back", func() bool { return r.Stats().Tiers[0].Usage.Blocks == 2 })
 }
 
+// limit changes the limits of a store.
+func (s *Store) limit(change func(*Limits)) {
+	l := *s.state.Limits.Load()
+	change(&l)
+	s.SetLimits(l)
+}
+
 // eventually waits for a background worker; its patience is a safety net, not
 // a measurement.
 func eventually(t *testing.T, what string, ok func() bool) {

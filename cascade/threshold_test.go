@@ -14,9 +14,7 @@ func TestStoreThreshold(t *testing.T) {
 	j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
 	j.open(1, 4<<20)
 	r := j.ranks[0]
-	l := *r.state.Limits.Load()
-	l.StoreThreshold = 2
-	r.state.Limits.Store(&l)
+	r.limit(func(l *Limits) { l.StoreThreshold = 2 })
 	put := func(key string, i int) { r.putKey(t, key, data(uint64(i), size)) }
 	for i := range again {
 		put(fmt.Sprint("again", i), 1000+i)

@@ -3,7 +3,6 @@ package coldspace
 import (
 	"context"
 	"errors"
-	"slices"
 
 	"cascadekv/cascade/policy"
 	"cascadekv/cascade/residency"
@@ -117,7 +116,7 @@ func (cs *Space) eachStep(ids []block.ID, fn func(block.ID) bool) bool {
 // ReloadWasted loads files again that are worth merging, as of the last look.
 func (cs *Space) ReloadWasted(ctx context.Context) {
 	cs.state.Mu.Lock()
-	files := slices.Clone(cs.guarded.Spilled)
+	files := cs.guarded.Spilled
 	cs.state.Mu.Unlock()
 	cs.reloadSome(ctx, files, func(f tiers.SpilledFile) bool { return f.Wasted })
 }

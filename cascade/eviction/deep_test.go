@@ -171,9 +171,7 @@ func TestTheBudgetOfTheDisk(t *testing.T) {
 			if lowest := parttest.Locked(r.State, r.LowestLocked); lowest != d {
 				t.Errorf("a second later victims of %s go to files", lowest.Stats.Name)
 			}
-			l := *r.Limits.Load()
-			l.DeepWriteRate = 0
-			r.Limits.Store(&l)
+			r.Limit(func(l *residency.Limits) { l.DeepWriteRate = 0 })
 			if want("without a limit", copied); d.BudgetStats() != nil {
 				t.Errorf("without a limit: %+v", d.BudgetStats())
 			}

@@ -113,9 +113,7 @@ func TestReserveWaits(t *testing.T) {
 	if err := reserve(t, r, r.Last(), AnyBlock); !errors.Is(err, residency.ErrNoRoom) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("every block is pinned: %v", err)
 	}
-	l := *r.Limits.Load()
-	l.RoomDeadline = time.Minute
-	r.Limits.Store(&l)
+	r.Limit(func(l *residency.Limits) { l.RoomDeadline = time.Minute })
 	if err := reserve(t, r, r.Last(), Unheld); !errors.Is(err, residency.ErrNoRoom) || !errors.Is(err, errHeld) {
 		t.Errorf("every block is pinned, for who has memory of its own: %v", err)
 	}

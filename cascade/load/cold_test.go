@@ -47,9 +47,7 @@ func TestABlockIsReadOnce(t *testing.T) {
 // so that what is read has no hole, and nothing counts for it. The tier has no error.
 func TestPartsKeepTheBudget(t *testing.T) {
 	r := newRank(t)
-	l := *r.Limits.Load()
-	l.ReadRate = 1
-	r.Limits.Store(&l)
+	r.Limit(func(l *residency.Limits) { l.ReadRate = 1 })
 	const n = 2*PartBlocks + 5
 	var keys []string
 	for i := range n {

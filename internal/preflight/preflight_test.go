@@ -72,6 +72,11 @@ func limited(m *Machine, text string) {
 	m.run = func(context.Context, string, ...string) (string, error) { return text, nil }
 }
 
+// someRoom is of a disk with 4 GiB free.
+func someRoom(string) (unix.Statfs_t, error) {
+	return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
+}
+
 func TestAll(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil   func(*Machine, *config.Config)
@@ -133,21 +138,15 @@ func TestAll(t *testing.T) {
 		}, "nvme", OK, []string{"1 device(s): nvme0 Fast Disk 3000"}},
 		"disks": {func(m *Machine, c *config.Config) {
 			c.NVMe.Paths, c.NVMe.Bytes = []string{filepath.Join(t.TempDir(), "new")}, 4*units.GiB
-			m.statfs = func(string) (unix.Statfs_t, error) {
-				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
-			}
+			m.statfs = someRoom
 		}, "nvme", OK, []string{"4GiB in /", "without a limit", "no device"}},
 		"disks are spared": {func(m *Machine, c *config.Config) {
 			c.NVMe.Paths, c.NVMe.Bytes, c.NVMe.MaxWrite = []string{filepath.Join(t.TempDir(), "new")}, 4*units.GiB, 200*units.MiB
-			m.statfs = func(string) (unix.Statfs_t, error) {
-				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
-			}
+			m.statfs = someRoom
 		}, "nvme", OK, []string{"4GiB in /", "at most 200MiB a second"}},
 		"disks too small": {func(m *Machine, c *config.Config) {
 			c.NVMe.Paths, c.NVMe.Bytes = []string{t.TempDir()}, 5*units.GiB
-			m.statfs = func(string) (unix.Statfs_t, error) {
-				return unix.Statfs_t{Type: unix.EXT4_SUPER_MAGIC, Bsize: 4096, Blocks: 1 << 30, Bavail: 1 << 20}, nil
-			}
+			m.statfs = someRoom
 		}, "nvme", Warn, []string{"room for 4.00 GiB", "nvme.bytes lower"}},
 		"disks have no directories": {func(_ *Machine, c *config.Config) {
 			c.NVMe.Paths, c.NVMe.Bytes = nil, units.TiB

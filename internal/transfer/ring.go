@@ -268,7 +268,7 @@ func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 	return true
 }
 
-// settleOne settles the keys of a flight, and counts what it is known of where they were read from: those that the ring did not read
+// settleOne settles the keys of a flight, and counts what is known of where they were read from: those that the ring did not read
 // are counted when they are loaded. False when the disk does not answer.
 func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
 	within, cancel := context.WithTimeout(context.Background(), patience)

@@ -190,9 +190,9 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 	case t.store:
 		t.storeKeys(ctx, within, at[0], t.next)
 	case again:
-		t.loadKeys(ctx, within, at, cascade.Uncounted)
+		t.loadKeys(ctx, within, at, true)
 	default:
-		t.loadKeys(ctx, within, t.begin(at))
+		t.loadKeys(ctx, within, t.begin(at), false)
 	}
 	if ctx.Err() != nil {
 		t.giveUp()
@@ -297,18 +297,22 @@ func (t *Transfer) copyIn(ctx context.Context, i int, st *cascade.Stage) error {
 	return nil
 }
 
-// loadKeys loads keys, as storeKeys stores them. With cascade.Uncounted they are those that the ring did not read, which are counted here.
-func (t *Transfer) loadKeys(ctx, within context.Context, at []int, how ...cascade.GetOption) {
+// loadKeys loads keys, as storeKeys stores them; again: those that the ring did not read, which were asked for before, and are counted here.
+func (t *Transfer) loadKeys(ctx, within context.Context, at []int, again bool) {
 	if len(at) == 0 {
 		return
 	}
-	views, err := t.pool.store.GetBatch(within, t.ns, t.names(at), append(how, cascade.Unverified)...)
+	how := cascade.Unverified
+	if again {
+		how |= cascade.Uncounted
+	}
+	views, err := t.pool.store.GetBatch(within, t.ns, t.names(at), how)
 	if err != nil {
 		t.pool.losses.Add(residency.StepLookup, residency.ReasonOf(err), uint64(len(at)))
 		return
 	}
 	defer t.finish(ctx, at)
-	if slices.Contains(how, cascade.Uncounted) {
+	if again {
 		cascade.CountGot(t.pool.store, t.ns, views)
 	}
 	ended := cascade.CopiesBegin(views)

@@ -94,13 +94,8 @@ func (l *lost) more(p tiers.Part, numbers []uint64, most int) []uint64 {
 	if !is || s.done || most <= 0 {
 		return nil
 	}
-	left := slices.Sorted(func(yield func(uint64) bool) {
-		for _, n := range numbers {
-			if n >= s.next && !yield(n) {
-				return
-			}
-		}
-	})
+	left := slices.DeleteFunc(slices.Clone(numbers), func(n uint64) bool { return n < s.next })
+	slices.Sort(left)
 	s.done = len(left) <= most
 	if left = left[:min(most, len(left))]; len(left) > 0 {
 		s.next = left[len(left)-1] + 1
@@ -135,22 +130,14 @@ func (c *Catalogue) seekOthers(s index.Segment, has segment.Contents) error {
 	for _, it := range has.Blocks {
 		here[it.Info.ID] = true
 	}
-	for some := range slices.Chunk(has.Names, judgeStep) {
-		hashes, entries := make([]index.Key, len(some)), make([]index.Entry, len(some))
-		for i, r := range some {
-			hashes[i] = index.NamespaceOf(r.Name.Namespace).Key(r.Name.Key)
-		}
-		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
-			return err
-		}
-		for i, e := range entries {
-			ends := e.Name.Expires
-			counts := e.Segment == s && !e.Name.Dropped && e.Name.Seq == some[i].Name.Seq && (ends.IsZero() || ends.After(c.now()))
-			if counts && e.Block.Info.ID.IsZero() && !here[some[i].ID] {
-				c.lost.begin(partOf(s))
-				return nil
-			}
-		}
+	now := c.now()
+	lost, err := compare(c, len(has.Names), func(i int) *block.Name { return &has.Names[i].Name }, func(i int, e index.Entry) bool {
+		n := e.Name
+		counts := e.Segment == s && !n.Dropped && n.Seq == has.Names[i].Name.Seq && (n.Expires.IsZero() || n.Expires.After(now))
+		return counts && e.Block.Info.ID.IsZero() && !here[has.Names[i].ID]
+	})
+	if slices.Contains(lost, true) {
+		c.lost.begin(partOf(s))
 	}
-	return nil
+	return err
 }

@@ -212,7 +212,8 @@ func (c *Catalogue) Worth(records []format.Record) (worth []segment.Worth, err e
 // worth is Worth for an index that has all files.
 func (c *Catalogue) worth(records []format.Record) ([]segment.Worth, error) {
 	now := c.now()
-	return compare(c, len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, has index.Name) segment.Worth {
+	return compare(c, len(records), func(i int) *block.Name { return &records[i].Name }, func(i int, e index.Entry) segment.Worth {
+		has := e.Name
 		r := &records[i]
 		newest := has.Key != (index.Key{}) && !has.Dropped && has.Seq == r.Name.Seq && has.ID == r.ID
 		if r.Dropped {
@@ -232,13 +233,13 @@ func (c *Catalogue) worth(records []format.Record) ([]segment.Worth, error) {
 
 // Newer implements tiers.Catalogue.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
-	return compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, has index.Name) bool {
-		return has.Seq > names[i].Seq || has.Dropped && has.Seq == names[i].Seq
+	return compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, e index.Entry) bool {
+		return e.Name.Seq > names[i].Seq || e.Name.Dropped && e.Name.Seq == names[i].Seq
 	})
 }
 
 // compare calls is for n names with what the index has of each, judgeStep at a time.
-func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int, index.Name) T) ([]T, error) {
+func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int, index.Entry) T) ([]T, error) {
 	answers := make([]T, n)
 	for from := 0; from < n; from += judgeStep {
 		hashes := make([]index.Key, min(judgeStep, n-from))
@@ -251,7 +252,7 @@ func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int
 			return nil, unavailable(err)
 		}
 		for i, e := range entries {
-			answers[from+i] = is(from+i, e.Name)
+			answers[from+i] = is(from+i, e)
 		}
 	}
 	return answers, nil

@@ -96,6 +96,13 @@ func (r *Rank) Advance(d time.Duration) {
 	r.clock.now = r.clock.now.Add(d)
 }
 
+// Limit changes the limits.
+func (r *Rank) Limit(change func(*residency.Limits)) {
+	l := *r.Limits.Load()
+	change(&l)
+	r.Limits.Store(&l)
+}
+
 // Name is a name of the namespace "ns", with a parent or without.
 func Name(key string, parent ...string) block.Name {
 	n := block.Name{Namespace: "ns", Key: key}
