@@ -343,28 +343,19 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 // record of this rank's own that was read from a file, a withdrawal just below or a name just
 // at Seq, counts only if it hides some of others. Else it may be one that was not recorded in a file.
 func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
-	hashes, entries := make([]index.Key, len(names)), make([]index.Entry, len(names))
-	for i, n := range names {
-		hashes[i] = index.NamespaceOf(n.Namespace).Key(n.Key)
-	}
-	if _, err := c.index.PeekBatch(hashes, entries); err != nil {
-		return nil, nil, err
-	}
-	older := make([]bool, len(names))
 	drops := map[index.Segment][]index.Name{}
-	for i, e := range entries {
+	older, err := compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, e index.Entry) bool {
 		own := judged && e.Name.Key != (index.Key{}) && c.isOwn(partOf(e.Segment))
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
-			older[i] = own && e.Name.Hides && !e.Name.Dropped && e.Name.Seq == names[i].Seq
-			continue
+			return own && e.Name.Hides && !e.Name.Dropped && e.Name.Seq == names[i].Seq
 		}
-		itself := own && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq
-		older[i] = e.Name.Hides || !itself
 		if !e.Name.Dropped {
 			drops[e.Segment] = append(drops[e.Segment], index.Name{Key: e.Name.Key, Seq: names[i].Seq - 1, Dropped: true})
 		}
-	}
-	return older, drops, nil
+		itself := own && e.Name.Dropped && e.Name.Seq+1 == names[i].Seq
+		return e.Name.Hides || !itself
+	})
+	return older, drops, err
 }
 
 // tombstone withdraws names in the index alone.

@@ -32,6 +32,7 @@ type seeking struct {
 	next uint64 // number of the next file
 	done bool   // there is none
 	gone uint64 // how many files had gone when it began
+	anew bool   // a file went since, and a name was met that leads nowhere: from the first file on once there is none
 }
 
 // meet notes that a name in a segment leads nowhere.
@@ -78,6 +79,8 @@ func (l *lost) begin(p tiers.Part) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if s, was := l.seek[p]; was && (!s.done || s.gone == l.gone) {
+		s.anew = s.gone != l.gone
+		l.seek[p] = s
 		return
 	}
 	if l.seek == nil || len(l.seek) > 64*mostLost {
@@ -99,6 +102,9 @@ func (l *lost) more(p tiers.Part, numbers []uint64, most int) []uint64 {
 	s.done = len(left) <= most
 	if left = left[:min(most, len(left))]; len(left) > 0 {
 		s.next = left[len(left)-1] + 1
+	}
+	if s.done && s.anew { // not before: files that go one after the other must not keep it at the first ones
+		s = seeking{gone: l.gone}
 	}
 	l.seek[p] = s
 	return left

@@ -204,7 +204,7 @@ func (c *Catalogue) ForgetGone(ctx context.Context) error {
 func (c *Catalogue) Worth(records []format.Record) (worth []segment.Worth, err error) {
 	err = c.Whole(func() error {
 		worth, err = c.worth(records)
-		return err
+		return unavailable(err)
 	})
 	return worth, err
 }
@@ -233,9 +233,10 @@ func (c *Catalogue) worth(records []format.Record) ([]segment.Worth, error) {
 
 // Newer implements tiers.Catalogue.
 func (c *Catalogue) Newer(names []block.Name) ([]bool, error) {
-	return compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, e index.Entry) bool {
+	newer, err := compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, e index.Entry) bool {
 		return e.Name.Seq > names[i].Seq || e.Name.Dropped && e.Name.Seq == names[i].Seq
 	})
+	return newer, unavailable(err)
 }
 
 // compare calls is for n names with what the index has of each, judgeStep at a time.
@@ -249,7 +250,7 @@ func compare[T any](c *Catalogue, n int, name func(int) *block.Name, is func(int
 		}
 		entries := make([]index.Entry, len(hashes))
 		if _, err := c.index.PeekBatch(hashes, entries); err != nil {
-			return nil, unavailable(err)
+			return nil, err
 		}
 		for i, e := range entries {
 			answers[from+i] = is(from+i, e)
