@@ -21,8 +21,8 @@ test-rest: build ## what test leaves out: race detector, fuzzing, crash points, 
 test-all: ## everything
 	scripts/test.sh quick rest
 
-churn: build ## four ranks that are killed under clients that change everything, against a model: FOR=10m, SEED=n
-	CASCADE_E2E_BIN=$(CURDIR)/bin CASCADE_E2E_CHURN=$(or $(FOR),10m) CASCADE_E2E_SEED=$(SEED) go test -count=1 -v -timeout 0 -run '^TestChurn$$' ./internal/testing/e2e
+churn: build ## four ranks that are killed under clients that change everything, against a model: FOR=10m, SEED=n, DISKS=1 below their memory
+	CASCADE_E2E_BIN=$(CURDIR)/bin CASCADE_E2E_CHURN=$(or $(FOR),10m) CASCADE_E2E_SEED=$(SEED) CASCADE_E2E_DISKS=$(DISKS) go test -count=1 -v -timeout 0 -run '^TestChurn$$' ./internal/testing/e2e
 
 test-slurm: tools ## cascade launch in batch jobs of a real Slurm with several nodes on this machine, as root; minutes, and more the first time
 	go test -count=1 -v -timeout 30m -run '^Test(Launch|Prolog)' ./internal/testing/e2e

@@ -22,16 +22,22 @@ const (
 	churnClients = 6
 	churnMemory  = "32MiB" // of each rank; all contents take four times as much
 	churnBudget  = "64MiB" // of lustre.dir, while space is short
+
+	// Of ranks with disks below memory, which is then less.
+	churnDisks      = "48MiB" // of each rank, all disks together
+	churnDiskMemory = "12MiB"
 )
 
 // mostShown bounds the faults of a kind that are described.
 const mostShown = 5
 
-// churnVariable is how long TestChurn lasts, and seedVariable what it draws its
-// commands from; clients that run at once make two runs of a seed differ all the same.
+// churnVariable is how long TestChurn lasts, seedVariable what it draws its
+// commands from, and disksVariable that ranks have disks; clients that run at once make two runs of a seed
+// differ all the same.
 const (
 	churnVariable = "CASCADE_E2E_CHURN"
 	seedVariable  = "CASCADE_E2E_SEED"
+	disksVariable = "CASCADE_E2E_DISKS"
 )
 
 // churn is a job of ranks whose clients do everything that changes what is stored.
@@ -42,6 +48,7 @@ type churn struct {
 	rng    *rand.Rand // of the test's goroutine
 	gossip []string   // address of each rank
 	base   [churnRanks]churnHoldings
+	disks  bool // below memory
 	small  bool // space is short
 	stop   atomic.Bool
 
@@ -110,7 +117,11 @@ func envOr(name, or string) string {
 
 // startChurn starts the ranks.
 func startChurn(t *testing.T, seed uint64) *churn {
-	c := &churn{missing: map[*churnKey]bool{}, job: newJob(t, churnMemory, true), m: newChurnModel(seed, 4, 1200, 4000), seed: seed, rng: rand.New(rand.NewPCG(seed, 2))}
+	disks, memory := os.Getenv(disksVariable) != "", churnMemory
+	if disks {
+		memory = churnDiskMemory
+	}
+	c := &churn{missing: map[*churnKey]bool{}, job: newJob(t, memory, true), disks: disks, m: newChurnModel(seed, 4, 1200, 4000), seed: seed, rng: rand.New(rand.NewPCG(seed, 2))}
 	for range churnRanks {
 		c.gossip = append(c.gossip, freePort(t)) // which it has again when it comes back: the others' seed
 	}
@@ -131,10 +142,17 @@ func startChurn(t *testing.T, seed uint64) *churn {
 // up starts rank i.
 func (c *churn) up(i int) {
 	args := []string{"--admin-listen", adminSocket(c.places[i]), "--peers-gossip", c.gossip[i]}
+	if c.disks {
+		args = append(args, "--nvme-paths", strings.Join(disksOf(c.places[i]), ","), "--nvme-bytes", churnDisks, "--nvme-file-bytes", "16KiB")
+	}
 	if c.small {
 		args = append(args, "--lustre-budget", churnBudget)
 	}
 	c.add(i, args...)
+}
+
+func disksOf(p place) []string {
+	return []string{filepath.Join(p.dir, "disk0"), filepath.Join(p.dir, "disk1")}
 }
 
 func adminSocket(p place) string { return filepath.Join(p.dir, "admin.sock") }
@@ -195,12 +213,17 @@ func (c *churn) lose(i int) {
 	c.m.calm.end()
 }
 
-// loseMemory takes the memory of a rank that was killed away.
+// loseMemory takes the memory of a rank that was killed away, and as often as not its disks, if it has any.
 func (c *churn) loseMemory(i int) {
 	c.marks.Lock()
 	c.lostAt[i] = time.Now()
 	c.marks.Unlock()
 	must(c.t, os.Remove(c.ranks[i].arena))
+	if c.disks && c.rng.IntN(2) == 0 {
+		for _, dir := range disksOf(c.places[i]) {
+			must(c.t, os.RemoveAll(dir))
+		}
+	}
 }
 
 // spaceShort restarts one rank after the other with another budget.
