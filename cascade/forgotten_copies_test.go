@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"cascadekv/cascade/names"
+	"cascadekv/internal/block"
+	"cascadekv/tiers"
 )
 
 // TestAForgottenCopyLeavesTheOriginal: a rank that gives up its copy of another rank's name, for want of
@@ -113,6 +115,46 @@ func TestForgottenCopiesStayDeleted(t *testing.T) {
 				for i := range n {
 					now.ranks[1].wantMiss(t, key(i))
 				}
+			}
+		})
+	}
+}
+
+// TestWithdrawnCopiesHideNoPut: a copy of a name that a rank has from the memory of the run before it is recorded a tick before
+// the put. That it is withdrawn, for any reason, does not withdraw the put, which another rank has in its files.
+func TestWithdrawnCopiesHideNoPut(t *testing.T) {
+	for how, withdraw := range map[string]func(r *jobRank, put uint64){
+		"a home says that it is out of date": func(r *jobRank, put uint64) { Local{r.Store}.Outdated("ns", "k", put) },
+		"the put is found in files": func(r *jobRank, put uint64) {
+			other := block.Info{ID: block.Sum(block.Bits128, data(9, 2000)), Size: 2000}
+			r.others.GiveWay([]tiers.Found{{Name: block.Name{Namespace: "ns", Key: "k", Seq: put}, Info: other}})
+		},
+		"another copy replaces it": func(r *jobRank, put uint64) {
+			r.state.Mu.Lock()
+			defer r.state.Mu.Unlock()
+			other := r.state.Mu.Blocks[block.Sum(block.Bits128, data(3, 2000))]
+			r.state.Mu.Names.Copy(block.Name{Namespace: "ns", Key: "k", Seq: put}, &other.Block)
+			r.state.ApplyLocked()
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			j := threeRanks(t, true)
+			p := data(1, 2000) // each rank writes what is as small as that itself
+			j.ranks[1].putKey(t, "own", p)
+			j.ranks[1].putKey(t, "other", data(3, 2000))
+			j.ranks[2].putKey(t, "k", p)
+			j.drainAll(1, 2)
+			put := j.ranks[2].told("k").Name.Seq
+			r := j.ranks[1]
+			r.state.Mu.Lock()
+			r.state.BindRecordedLocked(block.Name{Namespace: "ns", Key: "k", Seq: put - 1}, r.state.Mu.Blocks[block.Sum(block.Bits128, p)])
+			r.state.Mu.Unlock()
+			withdraw(r, put)
+			j.drainAll(1)
+			j.ranks = j.ranks[:2] // which take in the files of the last
+			for _, r := range j.afterRestart().ranks {
+				r.wantAt(t, "k", p)
 			}
 		})
 	}

@@ -71,9 +71,9 @@ type Tier interface {
 	// Link records a name with a stored block and Unlink withdraws it from
 	// that block, so that both outlive a crash as far as the tier itself
 	// does. Of several records of a name the highest Seq is the truth, and an
-	// Unlink withdraws all that are older than its Seq. So the caller moves a
+	// Unlink withdraws all that are not younger than its Seq. So the caller moves a
 	// name by linking it to the new block first and then unlinking it from
-	// the former one, with a Seq above the old record's and below the new
+	// the former one, with a Seq below the new record's, and not below the old
 	// one's. Link replaces an older record with the same block. Unlink of
 	// what is not recorded does nothing. A tier that does not outlive its
 	// process does nothing in both. Errors: ErrNotFound (no such block, Link

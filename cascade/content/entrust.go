@@ -136,10 +136,10 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	case o.newer:
 		return false, nil
 	case residency.BlockOf(here) != b:
-		if here.Put() >= r.Seq || here.Seq()+1 >= seq {
+		if here.Put() >= r.Seq || here.Seq() >= seq {
 			return false, nil
 		}
-		l.state.WithdrawLocked(here, here.Seq()+1)
+		l.state.WithdrawLocked(here, here.Seq())
 		if b = l.state.Mu.Blocks[o.Info.ID]; b == nil && o.spilled.Info.ID.IsZero() {
 			return false, nil
 		}

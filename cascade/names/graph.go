@@ -136,14 +136,19 @@ const MovedWithin = 1000
 
 // Copy is Put of a copy of another rank's block, with the put stamp r.Seq. It is recorded a tick
 // before that, which is no put's: the original hides it wherever both are known, and it hides no
-// put of which this rank has not heard. What it replaces is withdrawn as of when that was recorded.
+// put of which this rank has not heard. What it replaces is withdrawn as of when that was recorded, and
+// if that is as late as the put, the copy is recorded after it.
 func (g *Graph) Copy(r block.Name, b *Block) *Name {
 	g.Heard(r.Seq)
 	put, withdrawn := r.Seq, uint64(0)
 	if n := g.Get(r.Namespace, r.Key); n != nil && n.block != nil {
-		withdrawn = n.record.Seq + 1
+		withdrawn = n.record.Seq
 	}
-	n := g.rebind(&r, false, true, b, withdrawn, max(put-1, withdrawn+1))
+	recorded := put - 1
+	if withdrawn >= put {
+		recorded = withdrawn + 1
+	}
+	n := g.rebind(&r, false, true, b, withdrawn, recorded)
 	g.Observe(n.record.Seq)
 	n.put = put
 	return n
@@ -244,9 +249,9 @@ func (g *Graph) displaced(n *Name, was *Block, old *block.Name) {
 }
 
 // relink attaches n to the block to and moves its record there from the block was
-// (nil: none), where it is old, with the sequence numbers given. The withdrawal lies
-// between the two records in time, for a tier may take it for one of every record
-// before it.
+// (nil: none), where it is old, with the sequence numbers given. The withdrawal is
+// older than the new record, and not than the old one: a tier takes it for one of every record
+// that is not younger.
 func (g *Graph) relink(n *Name, to, was *Block, old *block.Name, withdrawn, recorded uint64) {
 	old.Seq, n.record.Seq = withdrawn, recorded
 	g.attach(n, to)

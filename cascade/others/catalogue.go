@@ -61,7 +61,7 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		case f.Dropped:
 			x.withdrawnLocked(&f.Name)
 		default:
-			x.state.WithdrawLocked(n, n.Seq()+1) // what was found is at least two ticks younger: see names.Graph.Put
+			x.state.WithdrawLocked(n, n.Seq())
 		}
 	}
 	x.state.WakeWaitersLocked()

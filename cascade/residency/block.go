@@ -116,7 +116,7 @@ func (s *State) UnbindLocked(n *names.Name) {
 	s.Watch.InvalidateLocked(id, seq)
 }
 
-// WithdrawLocked is UnbindLocked on this rank alone, as of a tick.
+// WithdrawLocked is UnbindLocked on this rank alone, as of a tick; n.Seq() withdraws no younger record.
 func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 	s.Mu.AssertHeld()
 	s.Mu.Names.Withdraw(n, seq)
@@ -127,7 +127,7 @@ func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
 // elsewhere, of which this rank has not heard yet, stays.
 func EndLocked(s *State, n *names.Name) {
 	id, copied, seq := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Seq()
-	s.WithdrawLocked(n, seq) // a withdrawal counts before a record of the same tick
+	s.WithdrawLocked(n, seq)
 	if !copied {
 		s.Watch.InvalidateLocked(id, max(n.Put(), seq)+1)
 	}
@@ -142,9 +142,9 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 		return false
 	}
 	s.Count.LostLocked(losslog.Replaced, nil, n)
-	seq := n.Seq() + 1 // what replaced it may be recorded here later, with its own stamp
+	seq := n.Seq() // after a restart n may be a copy, recorded a tick before a put that stays
 	s.WithdrawLocked(n, seq)
-	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq))
+	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq+1))
 	return true
 }
 

@@ -200,7 +200,7 @@ func (x *index) unlink(n *named) {
 
 // older returns the record of a name that a withdrawal as of its Seq is of, nil for none.
 func (x *index) older(n block.Name) *named {
-	if old := x.names[nameKey{n.Namespace, n.Key}]; old != nil && old.Seq < n.Seq {
+	if old := x.names[nameKey{n.Namespace, n.Key}]; old != nil && old.Seq <= n.Seq {
 		return old
 	}
 	return nil

@@ -60,7 +60,7 @@ type churn struct {
 	trailing sync.Mutex         // one trail at a time
 	missing  map[*churnKey]bool // what was found to be lost; of the test's goroutine
 
-	kills, terms, absences int
+	kills, terms, absences, upgrades int
 
 	counts struct {
 		puts, gets, hits, deletes, expiries, clears, looks, drains, refused, broken, missedDurable atomic.Int64
@@ -185,8 +185,13 @@ func (c *churn) pause(d time.Duration, end time.Time) {
 	time.Sleep(max(0, min(d, time.Until(end)+time.Millisecond)))
 }
 
-// lose ends a rank in one of several ways, and starts it again.
+// lose ends a rank in one of several ways, and starts it again, or upgrades it, of which clients see nothing.
 func (c *churn) lose(i int) {
+	if c.rng.IntN(4) == 0 {
+		c.upgrades++
+		upgrade(c.t, c.ranks[i])
+		return
+	}
 	c.m.calm.begin(i)
 	switch c.rng.IntN(5) {
 	case 0:
@@ -576,7 +581,7 @@ func (c *churn) look(d *connections, i int, k *churnKey) {
 func (c *churn) report(what string) {
 	n := &c.counts
 	c.t.Logf("%s: %d puts (%d refused), %d gets (%d hits), %d deletes, %d expiries, %d clears, %d looks, %d drains; %d commands cut off; "+
-		"%d kills (%d of them absences), %d ends; %d wrong, %d stale, %d durable lost (%d missed for a while), %d hung",
+		"%d kills (%d of them absences), %d ends, %d upgrades; %d wrong, %d stale, %d durable lost (%d missed for a while), %d hung",
 		what, n.puts.Load(), n.refused.Load(), n.gets.Load(), n.hits.Load(), n.deletes.Load(), n.expiries.Load(), n.clears.Load(), n.looks.Load(), n.drains.Load(), n.broken.Load(),
-		c.kills, c.absences, c.terms, n.wrong.Load(), n.stale.Load(), n.lost.Load(), n.missedDurable.Load(), n.hung.Load())
+		c.kills, c.absences, c.terms, c.upgrades, n.wrong.Load(), n.stale.Load(), n.lost.Load(), n.missedDurable.Load(), n.hung.Load())
 }

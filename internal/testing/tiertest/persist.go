@@ -110,16 +110,19 @@ func (c Config) names(t *testing.T) {
 	must(tr.Link(a.Info.ID, name("moved", 40)))  // to another block, as the store does it:
 	must(tr.Link(b.Info.ID, name("moved", 42)))  // the new record first,
 	must(tr.Unlink(a.Info.ID, name("moved", 41)))
+	must(tr.Link(a.Info.ID, name("ended", 44))) // withdrawn as of its own record
+	must(tr.Unlink(a.Info.ID, name("ended", 44)))
 	if !c.Persistent {
 		return
 	}
 	want := map[string]nameRecord{
-		"a":    {id: a.Info.ID, name: name("a", 32)},
-		"b":    {id: b.Info.ID, name: name("b", 20)},
-		"both": {id: b.Info.ID, name: name("both", 30)},
-		"gone": {dropped: true},
-		"late": {id: b.Info.ID, name: name("late", 33)},
-		"back": {id: a.Info.ID, name: name("back", 36)},
+		"a":     {id: a.Info.ID, name: name("a", 32)},
+		"b":     {id: b.Info.ID, name: name("b", 20)},
+		"both":  {id: b.Info.ID, name: name("both", 30)},
+		"gone":  {dropped: true},
+		"ended": {dropped: true},
+		"late":  {id: b.Info.ID, name: name("late", 33)},
+		"back":  {id: a.Info.ID, name: name("back", 36)},
 
 		"moved": {id: b.Info.ID, name: name("moved", 42)},
 	}

@@ -260,7 +260,7 @@ func (r *reference) Unlink(_ block.ID, n block.Name) error {
 		return tiers.ErrClosed
 	}
 	k := nameKey{n.Namespace, n.Key}
-	if r.disk.names[k].name.Seq < n.Seq {
+	if r.disk.names[k].name.Seq <= n.Seq {
 		delete(r.disk.names, k)
 	}
 	return nil
