@@ -14,11 +14,13 @@ import (
 
 // Lot is files of the tier that one writer writes by itself, and nobody else: see store.Lot. Its methods are safe for concurrent use.
 type Lot struct {
-	t    *Tier
-	lot  *store.Lot
-	used int64 // GPU files of blocks and arrivals; guarded by the tier's mutex, as is closed
+	t   *Tier
+	lot *store.Lot
 
-	closed bool
+	// Guarded by the tier's mutex:
+	used   int64 // GPU files of blocks and arrivals
+	ending bool  // nobody reserves there any more
+	closed bool  // the tier has its files
 }
 
 // TakeLot takes a lot, nil if there is none to have. Its room counts as used until it is closed, which the tier's Close waits for.
@@ -33,18 +35,27 @@ func (t *Tier) TakeLot() *Lot {
 	return &Lot{t: t, lot: lot}
 }
 
-// Close gives the room back. Nobody may write to the files any more.
-func (l *Lot) Close() {
+// Close gives the room back. Nobody may write to the files any more. It may wait for the disk: see store.Lot.Close. After an error the room
+// counts as used still. Errors: tiers.ErrUnavailable.
+func (l *Lot) Close() error {
 	t := l.t
-	defer t.lock()()
-	if l.closed {
-		return
+	t.mu.Lock()
+	ended := l.ending
+	l.ending = true
+	t.mu.Unlock()
+	if ended {
+		return nil
 	}
-	l.closed = true
-	t.mu.used -= int64(l.lot.Files()) - l.used
-	t.mu.users--
-	l.lot.Close()
+	err := l.lot.Close()
+	defer t.lock()()
+	if t.mu.users--; err == nil {
+		l.closed = true
+		t.mu.used -= int64(l.lot.Files()) - l.used
+	} else {
+		err = fmt.Errorf("%s: %w", Name, err)
+	}
 	t.wakeLocked()
+	return err
 }
 
 // giveLocked counts GPU files that are used no more, of a lot or, where l is nil or closed, of the tier.
@@ -57,11 +68,14 @@ func (t *Tier) giveLocked(l *Lot, n int64) {
 	}
 }
 
+// Containers returns the numbers of the lot's files: see Tier.Containers.
+func (l *Lot) Containers() []int { return l.lot.Containers() }
+
 // OpenFor opens the lot's files for reading and writing, in the places of all, which Tier.Containers has returned: those are closed. The
 // caller closes them. Errors: tiers.ErrUnavailable.
 func (l *Lot) OpenFor(all []*os.File) error {
 	paths := l.t.store.Containers()
-	for _, c := range l.lot.Containers() {
+	for _, c := range l.Containers() {
 		if c >= len(all) || all[c] == nil {
 			return fmt.Errorf("%s: %w: container %d is not among those that are open", Name, tiers.ErrUnavailable, c)
 		}
@@ -94,7 +108,7 @@ type arriving struct {
 func (l *Lot) Reserve(sizes []int64) *Arrival {
 	t := l.t
 	defer t.lock()()
-	if t.usableLocked() != nil || t.brokenLocked() != nil || t.mu.hangs() || l.closed {
+	if t.usableLocked() != nil || t.brokenLocked() != nil || t.mu.hangs() || l.ending {
 		return nil
 	}
 	a, free, files := &Arrival{l: l}, int64(l.lot.Free()), int64(0)

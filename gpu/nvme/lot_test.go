@@ -205,7 +205,7 @@ func TestLotFiles(t *testing.T) {
 	noError(t, err)
 	noError(t, l.OpenFor(all))
 	own := map[int]bool{}
-	for _, c := range l.lot.Containers() {
+	for _, c := range l.Containers() {
 		own[c] = true
 	}
 	for i, f := range all {

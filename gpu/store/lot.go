@@ -1,10 +1,14 @@
 package store
 
 import (
+	"fmt"
+
 	"cascadekv/internal/block"
+	"cascadekv/tiers"
 )
 
-// lotShare and lotsShare are which part of the groups that are ready one lot takes at most, and all of them together.
+// lotShare and lotsShare are which part of the groups one lot takes at most, and all of them together. While groups are made others
+// have half of those that are ready.
 const (
 	lotShare  = 16
 	lotsShare = 4
@@ -41,8 +45,9 @@ func (s *Store) TakeLot() *Lot {
 		}
 	}
 	l := &Lot{s: s}
-	most := min(max(1, ready/lotShare), ready/lotsShare-len(s.mu.free.lots))
-	for g := s.pool.groups() - 1; g >= 0 && len(l.groups) < most; g-- {
+	all := s.pool.groups()
+	most := min(max(1, all/lotShare), all/lotsShare-len(s.mu.free.lots), ready/2-len(s.mu.free.lots))
+	for g := all - 1; g >= 0 && len(l.groups) < most; g-- {
 		if first, end := s.pool.group(g); end > first && free[g] == end-first {
 			l.groups, l.files = append(l.groups, g), l.files+end-first
 		}
@@ -53,9 +58,9 @@ func (s *Store) TakeLot() *Lot {
 	for _, g := range l.groups {
 		s.mu.free.lots[g] = l
 	}
-	all := s.mu.free.files
+	files := s.mu.free.files
 	s.mu.free.files = nil
-	for _, file := range all {
+	for _, file := range files {
 		s.freeLocked(file)
 	}
 	s.late.Add(1)
@@ -99,15 +104,25 @@ func (l *Lot) Reserve(ids []block.ID) (*Put, error) {
 }
 
 // Close gives the GPU files back to all who write, those that still have blocks too. Nobody may write to the lot's containers any
-// more.
-func (l *Lot) Close() {
+// more. Those whose headers were written over get them again, for what others put there is to be found later; it may wait for the disk. After
+// an error nobody gets the files. Errors: tiers.ErrUnavailable.
+func (l *Lot) Close() error {
 	s := l.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l.closed {
-		return
-	}
+	closed := l.closed
 	l.closed = true
+	s.mu.Unlock()
+	if closed {
+		return nil
+	}
+	defer s.late.Done()
+	for _, c := range l.Containers() {
+		if err := s.pool.mend(s.pool.files[c], c); err != nil {
+			return fmt.Errorf("%w: nvme: a container that its writer has spoiled: %w", tiers.ErrUnavailable, err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, g := range l.groups {
 		delete(s.mu.free.lots, g)
 	}
@@ -115,7 +130,7 @@ func (l *Lot) Close() {
 		s.freeLocked(file)
 	}
 	l.free = nil
-	s.late.Done()
+	return nil
 }
 
 // Extents appends where the first size bytes of the block at i are to be written, in their order, by whoever does that by itself, and

@@ -58,7 +58,7 @@ func scribble(t *testing.T, s *Store, l *Lot) {
 	for _, c := range l.Containers() {
 		size, err := s.pool.files[c].Size()
 		if err == nil {
-			_, err = s.pool.files[c].Pwrite(make([]byte, size), 0)
+			_, err = s.pool.files[c].Pwrite(make([]byte, size+page), 0)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -102,9 +102,13 @@ func TestLot(t *testing.T) {
 		t.Errorf("it is to be written to %v, %v", e, err)
 	}
 	<-p.Abort()
-	closeStored := func() *Store {
-		l.Close()
-		l.Close()
+	closeStored := func(again ...block.ID) *Store {
+		if err := errors.Join(l.Close(), l.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range again {
+			h.mustStore(t, s, []block.ID{id})
+		}
 		closeStore(t, s)
 		return open(t, o)
 	}
@@ -129,9 +133,9 @@ func TestLot(t *testing.T) {
 	if got := h.check(t, s, append(ids(200, 3), ids(0, 24)...)); got != 24 {
 		t.Errorf("%d of 24 blocks beside those that were written over", got)
 	}
-	s = closeStored() // the containers have no headers: they are made anew
-	if got := h.check(t, s, append(ids(200, 3), ids(0, 24)...)); got != 24 {
-		t.Errorf("%d of 24 blocks after a restart", got)
+	s = closeStored(ids(300, 8)...) // what others put there when it was theirs again stays
+	if got := h.check(t, s, append(append(ids(200, 3), ids(0, 24)...), ids(300, 8)...)); got != 32 {
+		t.Errorf("%d of 32 blocks after a restart", got)
 	}
 }
 
@@ -238,5 +242,31 @@ func TestLotCrash(t *testing.T) {
 	}
 	if some == 0 || len(moments) < 20 {
 		t.Errorf("%d blocks at %d moments", some, len(moments))
+	}
+}
+
+// TestLotGrowth: while groups are made, others have half of those that are ready.
+func TestLotGrowth(t *testing.T) {
+	disk, _, o := rig(t, 1, small, 4, 64)
+	fs := vfstest.NewFault(disk)
+	o.FS = fs
+	hang := make(chan struct{})
+	fs.Add(vfstest.Rule{Op: vfs.OpWrite, Path: containerName(1), Count: 1, Block: hang})
+	s, err := Open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(context.Background()) })
+	if s.TakeLot() != nil {
+		t.Error("a lot of the only group")
+	}
+	close(hang)
+	grown(t, s)
+	l := s.TakeLot()
+	if l == nil || l.Files() != 4 {
+		t.Fatalf("a lot %+v", l)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
