@@ -87,6 +87,30 @@ class OnDisks(unittest.TestCase):
             np.testing.assert_array_equal(self.of(ring, i), self.blocks[k])
         self.assertEqual(self.level("shm")["usage"]["Blocks"], before)
 
+    def test_what_is_stored_goes_to_the_disks(self):
+        ring = self.c.ring(8 * BLOCK, write=True)
+        keys = [f"by-ring-{i}" for i in range(8)]
+        want = np.random.default_rng(5).integers(0, 256, 8 * BLOCK, dtype=np.uint8)
+        before = self.level("shm")["usage"]["Blocks"]
+        self.assertTrue(self.c.store("ns", ring, keys, extents(8, BLOCK), chain=True, job=1, after=(4, 9)))
+        self.assertEqual(self.c.done(0.1), [])
+        self.assertFalse(self.c.contains("ns", keys).any())
+        ring.data[:] = want
+        ring.raise_word(4, 9)
+        self.assertEqual(ended(self.c, 1), {1: [1] * 8})
+        self.assertEqual(self.level("shm")["usage"]["Blocks"], before)
+        ring.data[:] = 0
+        self.assertTrue(loads(self.c, ring, "ns", keys, 4, 9, 2))
+        self.assertEqual(ended(self.c, 1), {2: [1] * 8})
+        np.testing.assert_array_equal(ring.data, want)
+        self.assertTrue(self.c.store("ns", ring, ["never"], extents(1, BLOCK), job=3, after=(4, 10)))
+        self.c.cancel(3)
+        self.assertEqual(ended(self.c, 1), {3: [2]})
+        self.assertFalse(self.c.contains("ns", ["never"]).any())
+        ring.detach()
+        for i, k in enumerate(keys):
+            self.assertEqual(self.c.get("ns", k), want[i * BLOCK : (i + 1) * BLOCK].tobytes())
+
     def test_a_job_that_is_cancelled(self):
         ring = self.c.ring(10 * BLOCK)
         self.assertTrue(loads(self.c, ring, "ns", self.there[20:30], 1, 1, 1))
@@ -127,8 +151,9 @@ class OnDisks(unittest.TestCase):
     def test_what_can_not_be(self):
         ring = self.c.ring(BLOCK)
         for after, job in (((0, 1), 1), ((33, 1), 1), ((1, 1), None)):
-            with self.assertRaises(ValueError):
-                self.c.load("ns", ring, ["k"], extents(1, BLOCK), job=job, after=after)
+            for move in (self.c.load, self.c.store):
+                with self.assertRaises(ValueError):
+                    move("ns", ring, ["k"], extents(1, BLOCK), job=job, after=after)
         with self.assertRaises(ValueError):
             ring.raise_word(0, 1)
         with self.assertRaises(RegionRefused):
@@ -194,6 +219,30 @@ class MoverWithRing(unittest.TestCase):
         self.assertIsNotNone(mover._ring)
         self.assertFalse(mover._ring.ended)
 
+    def test_layers_that_go_by_the_ring(self):
+        blocks = list(range(32))
+        run = Run(blocks, [bytes([9, i]) for i in blocks])
+        with Client(self.rank.socket) as c:
+            until(lambda: not next(t for t in c.stats()["tiers"] if t["name"] == "nvme")["usage"]["Missing"], "the pool is made")
+        memories = [Rows(self.BYTES) for _ in range(self.LAYERS)]
+        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=True, ring_stores=True)
+        self.addCleanup(mover.close)
+        for i, m in enumerate(memories):
+            m.rows[:32] = np.random.default_rng(i).integers(0, 256, (32, self.BYTES), dtype=np.uint8)
+        want = [m.rows.copy() for m in memories]
+        self.step(mover, Step(stores=[run]))
+        mover.drain(30)
+        self.assertEqual((mover.counts.stored, mover.counts.not_stored), (32 * self.LAYERS, 0))
+        with Client(self.rank.socket) as c:
+            tiers = {t["name"]: t["usage"]["Blocks"] for t in c.stats()["tiers"]}
+        self.assertEqual((tiers["shm"], tiers["nvme"]), (0, 32 * self.LAYERS))
+        for m in memories:
+            m.rows[:] = 0
+        self.step(mover, Step(loads=[run]))
+        self.assertEqual(mover.take_failed(), set())
+        for m, rows in zip(memories, want, strict=True):
+            np.testing.assert_array_equal(m.rows, rows)
+
     def test_a_rank_without_disks(self):
         rank = Rank("32MiB").start()
         self.addCleanup(rank.end)
@@ -232,7 +281,7 @@ class Answers:
     def __init__(self, refuses=0):
         self.status, self.refuses, self.said, self.loads, self.jobs = 1, refuses, [], [], []
 
-    def ring(self, size, notify=None):
+    def ring(self, size, write=False, notify=None):
         if self.refuses:
             self.refuses -= 1
             self.said.append(("refused", None))
