@@ -41,7 +41,8 @@ type Ring struct {
 	server *gio.Server
 	queue  *gio.Queue
 	lot    *nvme.Lot // nil: it only reads
-	files  []int32   // of containers, by number, the file of the ring; -1: none
+	done   <-chan struct{}
+	files  []int32 // of containers, by number, the file of the ring; -1: none
 	peer   *net.UnixConn
 }
 
@@ -79,8 +80,11 @@ func Open(containers []*os.File, o Options) (*Ring, error) {
 	case err != nil:
 		err = errors.Join(err, o.Lot.Close())
 	default:
+		done := make(chan struct{})
+		r.done = done
 		go func() {
-			<-r.Done()        // a write that is late may still come before
+			defer close(done)
+			<-r.server.Done() // a write that is late may still come before
 			_ = o.Lot.Close() // its room stays in use then
 		}()
 	}
@@ -104,7 +108,7 @@ func open(containers []*os.File, o Options) (*Ring, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.queue = r.server.Queue()
+	r.queue, r.done = r.server.Queue(), r.server.Done()
 	r.queue.StartDevice()
 	return r, nil
 }
@@ -152,4 +156,4 @@ func (r *Ring) Close(ctx context.Context) error {
 }
 
 // Done is closed when everything of a closed ring is given back.
-func (r *Ring) Done() <-chan struct{} { return r.server.Done() }
+func (r *Ring) Done() <-chan struct{} { return r.done }
