@@ -293,10 +293,11 @@ func (w *written) Abort() {
 	}
 }
 
-// endLocked gives the room back.
+// endLocked gives the room back, which is free once that is in the log.
 func (w *written) endLocked() {
 	w.ended = true
 	w.t.removeParts(w.b)
+	w.t.kick()
 	w.t.giveLocked(w.b.lot, w.t.files(w.b.info.Size))
 	w.t.mu.users--
 	w.t.wakeLocked()

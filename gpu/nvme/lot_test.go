@@ -74,7 +74,7 @@ func TestLot(t *testing.T) {
 		t.Error("a block for which there is no room has some")
 	}
 	wantErr(t, "the same block", commitIn(t, tr, l, tiers.Item{Info: a.Info, Data: a.Data}), tiers.ErrExists)
-	noError(t, tr.Sync(t.Context()))
+	noError(t, tr.store.Sync(t.Context())) // the room of what was refused is free then
 	other := c
 	other.Info.Size++
 	wantErr(t, "another size", slotIn(t, tr, l, c).Commit(other.Info, nil), tiers.ErrUnavailable)
@@ -92,7 +92,7 @@ func TestLot(t *testing.T) {
 		release()
 	}
 	p.Release()
-	noError(t, tr.Evict(a.Info.ID), tr.Sync(t.Context()))
+	noError(t, tr.Evict(a.Info.ID), tr.store.Sync(t.Context()))
 	if usedFiles(tr) != lotFiles || l.lot.Free() != 4 {
 		t.Errorf("%d GPU files are used, %d are free", usedFiles(tr), l.lot.Free())
 	}
