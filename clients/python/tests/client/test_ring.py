@@ -1,6 +1,7 @@
 """Rings on a real rank with a level on disks: blocks that only these have are read straight into the client's memory."""
 
 import signal
+import time
 import unittest
 from unittest import mock
 
@@ -160,6 +161,44 @@ class OnDisks(unittest.TestCase):
             self.c.ring(1 << 60)
         with Client(f"{self.rank.dir}/nobody") as away:
             self.assertIsNone(away.ring(BLOCK))
+
+
+class Killed(unittest.TestCase):
+    """A rank that is killed while a ring writes, and started again."""
+
+    def test_stores(self):
+        rank = Rank("32MiB")
+        self.addCleanup(rank.end)
+        rank.command += ["--nvme-paths", f"{rank.dir}/disk", "--nvme-bytes", "64MiB", "--nvme-file-bytes", "256KiB"]
+        rank.start()
+        want: dict[str, bytes] = {}
+        found = 0
+        for turn in range(6):
+            with Client(rank.socket) as c:
+                until(lambda c=c: not c.stats()["tiers"][1]["usage"]["Missing"], "the pool is made")
+                ring = c.ring(12 * BLOCK, write=True)
+                ring.data[:] = np.random.default_rng(turn).integers(0, 256, 12 * BLOCK, dtype=np.uint8)
+                keys = [f"{turn}-{i}" for i in range(12)]
+                want |= {k: ring.data[i * BLOCK : (i + 1) * BLOCK].tobytes() for i, k in enumerate(keys)}
+                self.assertTrue(c.store("ns", ring, keys, extents(12, BLOCK), chain=True, job=1, after=(1, 1)))
+                before = c.stats()["tiers"][0]["usage"]["Blocks"]
+                ring.raise_word(1, 1)
+                if turn % 3 == 0:
+                    self.assertEqual(ended(c, 1), {1: [1] * 12})
+                    self.assertEqual(c.stats()["tiers"][0]["usage"]["Blocks"], before)
+                    rank.kill(signal.SIGTERM)  # it has time to write its log
+                else:
+                    time.sleep(0.002 * turn)
+                    rank.kill()
+            rank.start()
+            with Client(rank.socket) as c:
+                for k, data in want.items():
+                    got = c.get("ns", k)
+                    self.assertIn(got, (None, data))
+                    found += got is not None
+                    if turn % 3 == 0 and k in keys:
+                        self.assertEqual(got, data)
+        self.assertGreaterEqual(found, 12 * 6 + 12 * 3)  # those of turns 0 and 3, in each turn since
 
 
 class MoverWithRing(unittest.TestCase):
