@@ -120,8 +120,9 @@ type Stage struct {
 	buffer *buffer // holds the bytes until commit writes them to the slot; nil: the slot itself is filled
 	size   int64
 	filled int64
-	failed error  // of the slot
-	crc    uint32 // of what is filled
+	id     BlockID // of a block that lies in its place already: see Direct
+	failed error   // of the slot
+	crc    uint32  // of what is filled
 	done   bool
 	given  bool // slot.Commit was called: the slot is stored or gone
 	kept   bool // held for long: no request under way any more

@@ -18,6 +18,10 @@ type FuncItem struct {
 	// It must not end the stage. Its error drops the block.
 	Write func(*Stage) error
 
+	// Placed is a stage that is filled already, see Direct: Write is called with it, and has nothing to write. It is not ended where
+	// nothing is to be stored, so the caller ends it in any case. Nil: there is none.
+	Placed *Stage
+
 	// Replace stores the block even if its name is visible on this rank with
 	// the same size already.
 	Replace bool
@@ -89,7 +93,7 @@ func (s *Store) putTogether(ctx context.Context, items []FuncItem, spread Parall
 		case f.err != nil:
 			f.stage.Abort()
 		default:
-			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, BlockID{}, batched)
+			f.name, _, f.err = f.stage.commit(ctx, items[i].Entry, f.stage.id, batched)
 		}
 	}
 	return all
@@ -115,6 +119,9 @@ func (s *Store) stageTogether(ctx context.Context, items []FuncItem) []pendingPu
 			f.name = s.state.StoredAs(it.Entry.Namespace, it.Entry.Key, it.Size)
 		}
 		if f.err == nil && f.name == nil {
+			f.stage = it.Placed
+		}
+		if f.err == nil && f.name == nil && f.stage == nil {
 			f.stage, f.err = s.tryStage(ctx, it.Size, s.state.Near()...)
 			switch {
 			case f.err == nil && !inHand:

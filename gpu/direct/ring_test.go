@@ -74,7 +74,7 @@ func TestBatch(t *testing.T) {
 	good, bad := &lying{extents: objects(0)}, &lying{extents: objects(1)}
 	to := []region.Extent{{Offset: 1 << 20, Length: 4096}, {Offset: 8192, Length: 12288}, {Offset: 2 << 20, Length: 8192}}
 	more := []region.Extent{{Offset: 3 << 20, Length: 24576}}
-	b := r.Batch(1, 1)
+	b := r.Batch(gio.Read, 1, 1)
 	if !b.Add(good, to) || !b.Add(bad, more) {
 		t.Fatal("a block is not taken")
 	}
@@ -99,11 +99,11 @@ func TestBatch(t *testing.T) {
 	if err := b.Begin(); err != nil {
 		t.Fatal(err)
 	}
-	if b.Came() {
+	if r.Came(1, 1) {
 		t.Error("the event has come by itself")
 	}
 	r.queue.Word(1).Store(1)
-	if err := b.Wait(t.Context()); err != nil || !b.Came() {
+	if err := b.Wait(t.Context()); err != nil || !r.Came(1, 1) {
 		t.Fatal(err)
 	}
 	if !b.Good(0) || b.Good(1) {
@@ -133,7 +133,7 @@ func TestBatches(t *testing.T) {
 		return &lying{extents: []store.Extent{{Bytes: 4096, CRC: crc32c.Checksum(content[0][:4096])}}}
 	}
 	var all []*Batch
-	for b := r.Batch(2, 1); b != nil; b = r.Batch(2, 1) {
+	for b := r.Batch(gio.Read, 2, 1); b != nil; b = r.Batch(gio.Read, 2, 1) {
 		if !b.Add(one(), []region.Extent{{Offset: int64(len(all)) * 4096, Length: 4096}}) {
 			t.Fatal("a block is not taken")
 		}
@@ -150,7 +150,7 @@ func TestBatches(t *testing.T) {
 		t.Errorf("one that was given up: %v", err)
 	}
 	all[3].End()
-	if b := r.Batch(2, 1); b == nil {
+	if b := r.Batch(gio.Read, 2, 1); b == nil {
 		t.Error("its place is not free")
 	} else {
 		b.End()

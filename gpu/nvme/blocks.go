@@ -48,7 +48,7 @@ func (t *Tier) freeLocked(b *stored) {
 		return
 	}
 	b.freed = true
-	t.mu.used -= t.files(b.info.Size)
+	t.giveLocked(b.lot, t.files(b.info.Size))
 	if b.written { // or the writer sees to it
 		t.removeParts(b)
 	}

@@ -27,6 +27,7 @@ type history struct {
 	is      map[string]string   // names now: block and Seq, "" for none
 	may     map[string][]string // what may be found of a name: what the last Sync saw, or anything since
 	layout  []uint64            // Seqs that may be found
+	arrived int                 // blocks that were written to a lot
 }
 
 // set notes what a name is from the next operation on.
@@ -102,6 +103,12 @@ func (h *history) run(t *testing.T, tr *Tier, rnd *rand.Rand, life, steps int) {
 		h.set(it.Names[0].Key, stand(it.Info.ID, seq), "") // the block may be missing, and no older record comes back
 		return it
 	}
+	var l *Lot // once a group of containers is empty
+	defer func() {
+		if l != nil {
+			l.Close()
+		}
+	}()
 	for range steps {
 		for u := tr.Usage(); u.Used > u.Capacity/2; u = tr.Usage() {
 			id, _ := some()
@@ -111,8 +118,18 @@ func (h *history) run(t *testing.T, tr *Tier, rnd *rand.Rand, life, steps int) {
 		case op < 4:
 			noError(t, tr.Put(t.Context(), make()))
 			h.synced(tr)
-		case op < 9:
+		case op < 7:
 			noError(t, commit(tr, make()))
+		case op < 9:
+			if l == nil {
+				l = tr.TakeLot()
+			}
+			if it := make(); l == nil || l.lot.Free() < 3 {
+				noError(t, commit(tr, it))
+			} else {
+				noError(t, commitIn(t, tr, l, it))
+				h.arrived++
+			}
 		case op < 10: // by the id that it has at last only later
 			it := make()
 			early := it
@@ -270,8 +287,8 @@ func TestCrash(t *testing.T) {
 			}
 			h.layout = h.layout[len(h.layout)-1:]
 		}
-		if len(moments) < 100 {
-			t.Errorf("%d moments", len(moments))
+		if len(moments) < 100 || h.arrived == 0 {
+			t.Errorf("%d moments, %d blocks in a lot", len(moments), h.arrived)
 		}
 		for i, m := range moments {
 			o.FS = m.fs

@@ -5,6 +5,7 @@
 // Glossary
 //
 //	staging  host memory for blocks until the disk has them
+//	arrival  blocks that a writer with a lot of its own writes to the disk by itself
 //
 // A slot is filled in staging memory. Commit makes the block visible at once, with no wait: a
 // goroutine, the writer, puts all that was committed into the store in one batch. Until then the block is read

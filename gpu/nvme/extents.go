@@ -45,7 +45,7 @@ func (t *Tier) Containers() (files []*os.File, err error) {
 		if path == "" {
 			continue
 		}
-		if files[i], err = t.openContainer(path); err != nil {
+		if files[i], err = t.openContainer(path, unix.O_RDONLY); err != nil {
 			for _, f := range files[:i] {
 				_ = f.Close() // read-only
 			}
@@ -55,12 +55,12 @@ func (t *Tier) Containers() (files []*os.File, err error) {
 	return files, nil
 }
 
-func (t *Tier) openContainer(path string) (*os.File, error) {
+func (t *Tier) openContainer(path string, mode int) (*os.File, error) {
 	if t.o.Direct {
-		f, err := os.OpenFile(path, unix.O_RDONLY|unix.O_DIRECT|unix.O_NOFOLLOW, 0)
+		f, err := os.OpenFile(path, mode|unix.O_DIRECT|unix.O_NOFOLLOW, 0)
 		if !errors.Is(err, unix.EINVAL) { // of a file system that has only its cache
 			return f, err
 		}
 	}
-	return os.OpenFile(path, unix.O_RDONLY|unix.O_NOFOLLOW, 0)
+	return os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
 }

@@ -102,7 +102,7 @@ func (f *filling) commit(info block.Info, names []block.Name) (*stored, error) {
 	if f.ended {
 		return nil, nil
 	}
-	if err := f.refusedLocked(info, names); err != nil {
+	if err := t.refusedLocked(info, int64(len(f.Host)), names); err != nil {
 		f.endLocked()
 		return nil, err
 	}
@@ -112,27 +112,32 @@ func (f *filling) commit(info block.Info, names []block.Name) (*stored, error) {
 	for t.mu.stays[b.stay.generation()] != nil {
 		b.stay = newStay()
 	}
-	t.mu.index.add(b)
-	t.mu.changes.add(encodeBlock(b.stay, info))
-	b.seq = t.mu.seq
-	for _, n := range names {
-		_ = t.linkLocked(b, n) // refusedLocked has seen them
-	}
+	t.addLocked(b, names)
 	t.mu.queue = append(t.mu.queue, b)
 	t.wakeLocked()
 	t.kick()
 	return b, nil
 }
 
-// refusedLocked returns why a block is not committed.
-func (f *filling) refusedLocked(info block.Info, names []block.Name) error {
-	if err := f.t.usableLocked(); err != nil {
+// addLocked makes a block one of the tier's, with names that refusedLocked has seen.
+func (t *Tier) addLocked(b *stored, names []block.Name) {
+	t.mu.index.add(b)
+	t.mu.changes.add(encodeBlock(b.stay, b.info))
+	b.seq = t.mu.seq
+	for _, n := range names {
+		_ = t.linkLocked(b, n)
+	}
+}
+
+// refusedLocked returns why a block is not committed in a slot of so many bytes.
+func (t *Tier) refusedLocked(info block.Info, size int64, names []block.Name) error {
+	if err := t.usableLocked(); err != nil {
 		return err
 	}
 	switch {
-	case info.Size != int64(len(f.Host)) || info.ID.IsZero():
-		return fmt.Errorf("%s: %w: block %v of %d bytes in a slot of %d", Name, tiers.ErrUnavailable, info.ID, info.Size, len(f.Host))
-	case f.t.mu.blocks[info.ID] != nil:
+	case info.Size != size || info.ID.IsZero():
+		return fmt.Errorf("%s: %w: block %v of %d bytes in a slot of %d", Name, tiers.ErrUnavailable, info.ID, info.Size, size)
+	case t.mu.blocks[info.ID] != nil:
 		return fmt.Errorf("%s: block %v: %w", Name, info.ID, tiers.ErrExists)
 	}
 	for _, n := range names {

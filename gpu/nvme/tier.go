@@ -34,8 +34,8 @@ type Tier struct {
 		changes
 		staging staging
 		passes
-		used    int64 // GPU files of blocks and slots
-		users   int   // slots, pins, and reads that nobody waits for
+		used    int64 // GPU files of blocks, slots and lots
+		users   int   // slots, pins, lots, and reads that nobody waits for
 		changed chan struct{}
 		closed  bool
 	}
@@ -55,6 +55,7 @@ type stored struct {
 	info  block.Info
 	names []*named
 	pins  int
+	lot   *Lot  // in which it lies, or lay before that was closed; nil: none
 	gone  bool  // it is no block any more
 	freed bool  // nor has anybody pinned it
 	lost  error // why it is gone, if nobody evicted it

@@ -11,6 +11,7 @@
 //	engine slot where an engine keeps one block in its own memory
 //	scatter     of a table: which pieces of memory an object consists of
 //	register    make a block visible, by a record in the log
+//	lot         containers in which one writer writes alone, by itself
 //
 // The object with number o of GPU file g lies in directory (g + o) mod D: a layer of many
 // blocks takes all D disks evenly. Where it lies there follows by arithmetic, so
@@ -45,6 +46,8 @@
 //	another model, another number of directories, one that is missing or
 //	    in another place: what does not belong together is made anew      TestOtherPools
 //	another process has it open: ErrUnavailable                           TestOneProcess
+//	whoever writes to a lot writes anything there: misses, of blocks that
+//	    were put there; the end of the process meanwhile: likewise        TestLot, TestLotCrash
 //
 // The package does not decide which blocks stay, hash what it is given, or touch
 // device memory: a Ring moves the bytes, and has their CRC32C.

@@ -11,11 +11,15 @@ type Extent struct {
 // Extents appends where the first size bytes of the block at i lie, in their order, for whoever reads them by itself: they
 // stay there until Close, and are to be verified. It costs no I/O. Errors: ErrMemory, of a size that no block has.
 func (g *Get) Extents(out []Extent, i int, size int64) ([]Extent, error) {
-	l := g.s.layout
-	if err := g.s.checkSizes([]int64{size}, 1); err != nil {
+	return g.s.extents(out, g.blocks[i].record, size)
+}
+
+// extents appends where the first size bytes of a block lie.
+func (s *Store) extents(out []Extent, b record, size int64) ([]Extent, error) {
+	l := s.layout
+	if err := s.checkSizes([]int64{size}, 1); err != nil {
 		return out, err
 	}
-	b := g.blocks[i]
 	for o := 0; int64(o)*l.bytes < size; o++ {
 		e := Extent{Bytes: min(size-int64(o)*l.bytes, l.bytes), CRC: b.crcs[o]}
 		e.Container, e.Offset = l.place(b.file, o)

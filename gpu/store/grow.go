@@ -29,7 +29,7 @@ func (s *Store) grow() {
 		s.mu.Lock()
 		s.pool.set(g, all)
 		for file, end := s.pool.group(g); file < end; file++ {
-			s.mu.free = append(s.mu.free, uint32(file))
+			s.mu.free.files = append(s.mu.free.files, uint32(file))
 			s.mu.stats.Files++
 		}
 		s.mu.stats.Bytes += int64(len(all)) * s.layout.containerBytes()

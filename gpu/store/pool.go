@@ -222,30 +222,51 @@ func (p *pool) container(ctx context.Context, number int) (vfs.File, error) {
 	return f, nil
 }
 
-// belongs reports whether a container is the one with that number of this pool.
+// belongs reports whether a container is the one with that number of this pool. It may be longer: who wrote to it by itself could do
+// that.
 func (p *pool) belongs(f vfs.File, number int) bool {
 	size, err := f.Size()
 	first := make([]byte, page)
 	if err == nil {
 		_, err = f.Pread(first, 0)
 	}
-	if err != nil || size != p.head.layout.containerBytes() {
+	if err != nil || size < p.head.layout.containerBytes() {
 		return false
 	}
 	h, err := decodeHeader(first, containerMagic)
 	return err == nil && h.pool == p.head.pool && h.layout == p.head.layout && h.number == uint32(number)
 }
 
+// header is the first page of a container.
+func (p *pool) header(number int) []byte {
+	h := p.head
+	h.magic, h.number, h.generation = containerMagic, uint32(number), 0
+	return h.encode()
+}
+
+// mend writes the header of a container again that is not as it has to be.
+func (p *pool) mend(f vfs.File, number int) error {
+	if p.belongs(f, number) {
+		return nil
+	}
+	_, err := f.Pwrite(p.header(number), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err == nil && !p.belongs(f, number) {
+		err = fmt.Errorf("%w: %s", errFormat, p.path(number))
+	}
+	return err
+}
+
 // prewrite writes all of a container, so that no transfer allocates: blocks that were never written
 // cost the file system metadata at their first write.
 func (p *pool) prewrite(ctx context.Context, f vfs.File, number int) error {
-	h := p.head
-	h.magic, h.number, h.generation = containerMagic, uint32(number), 0
-	if _, err := f.Pwrite(h.encode(), 0); err != nil {
+	if _, err := f.Pwrite(p.header(number), 0); err != nil {
 		return err
 	}
 	zeros := make([]byte, prewriteBytes)
-	for at, end := int64(page), h.layout.containerBytes(); at < end; {
+	for at, end := int64(page), p.head.layout.containerBytes(); at < end; {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}

@@ -32,21 +32,21 @@ type pending struct {
 // files are free: Remove some blocks; nothing is reserved), tiers.ErrUnavailable,
 // tiers.ErrClosed.
 func (s *Store) Reserve(ctx context.Context, ids []block.ID) (*Put, error) {
-	if p, _, err := s.reserve(ids); p != nil || err != nil {
+	if p, _, err := s.reserve(ids, &s.mu.free.files); p != nil || err != nil {
 		return p, err
 	}
 	if err := s.withLog(ctx, s.flush); err != nil {
 		return nil, err
 	}
-	p, missing, err := s.reserve(ids)
+	p, missing, err := s.reserve(ids, &s.mu.free.files)
 	if p == nil && err == nil {
 		err = fmt.Errorf("%w: nvme: %d GPU files more are wanted than are free", tiers.ErrFull, missing)
 	}
 	return p, err
 }
 
-// reserve is Reserve with the files that are free now; nil if they are too few.
-func (s *Store) reserve(ids []block.ID) (p *Put, missing int, err error) {
+// reserve is Reserve with files that are free now, those of the store or of a lot; nil if they are too few.
+func (s *Store) reserve(ids []block.ID, free *[]uint32) (p *Put, missing int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
@@ -63,18 +63,18 @@ func (s *Store) reserve(ids []block.ID) (p *Put, missing int, err error) {
 			wanted++
 		}
 	}
-	if wanted > len(s.mu.free) {
+	if wanted > len(*free) {
 		for i := range p.blocks {
 			if !p.blocks[i].skip {
 				delete(s.mu.reserved, p.blocks[i].id)
 			}
 		}
-		return nil, wanted - len(s.mu.free), nil
+		return nil, wanted - len(*free), nil
 	}
 	for i := range p.blocks {
 		if b := &p.blocks[i]; !b.skip {
-			b.kind, b.file = kindRegister, s.mu.free[0]
-			s.mu.free = s.mu.free[1:]
+			b.kind, b.file = kindRegister, (*free)[0]
+			*free = (*free)[1:]
 			b.crcs, b.written = make([]uint32, s.layout.objects), make([]bool, s.layout.objects)
 		}
 	}
@@ -263,7 +263,7 @@ func (p *Put) Abort() (quiet <-chan struct{}) {
 		s.mu.Lock()
 		for i, id := range ids {
 			delete(s.mu.reserved, id)
-			s.mu.free = append(s.mu.free, files[i])
+			s.freeLocked(files[i])
 		}
 		s.mu.Unlock()
 		close(out)

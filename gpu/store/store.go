@@ -70,12 +70,18 @@ type Store struct {
 		sync.Mutex
 		blocks   map[block.ID]*stored
 		reserved map[block.ID]bool
-		free     []uint32 // the first is taken first
+		free     vacant
 		removed  []record // that the log does not have yet; their files are not free
 		short    error    // why no more files are made, though some are missing
 		closed   bool
 		stats    Stats
 	}
+}
+
+// vacant is the GPU files that a put can have.
+type vacant struct {
+	files []uint32     // the first is taken first
+	lots  map[int]*Lot // by group, of those whose files are a lot's
 }
 
 // stored is a block that can be read.
@@ -250,7 +256,8 @@ func (s *Store) recoverLog() (found header, blocks map[uint32]record, newest uin
 // keep takes over what a log had, but for what lay in containers that are new or not there, or
 // beyond the pool, and for a second copy of a block.
 func (s *Store) keep(blocks map[uint32]record) {
-	s.mu.blocks, s.mu.reserved, s.mu.free = map[block.ID]*stored{}, map[block.ID]bool{}, nil
+	s.mu.blocks, s.mu.reserved, s.mu.free.files = map[block.ID]*stored{}, map[block.ID]bool{}, nil
+	s.mu.free.lots = map[int]*Lot{}
 	s.mu.stats.Files, s.mu.stats.Wanted, s.mu.stats.Bytes = 0, s.pool.wanted, 0
 	for g := range s.pool.groups() {
 		if !s.pool.ready(g) {
@@ -262,7 +269,7 @@ func (s *Store) keep(blocks map[uint32]record) {
 			file := uint32(at)
 			r, ok := blocks[file]
 			if !ok || g == s.pool.fresh || s.mu.blocks[r.id] != nil {
-				s.mu.free = append(s.mu.free, file)
+				s.mu.free.files = append(s.mu.free.files, file)
 				continue
 			}
 			s.mu.blocks[r.id] = &stored{record: r}
@@ -404,6 +411,6 @@ func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.mu.stats
-	st.Blocks, st.Free, st.Removed, st.Table = len(s.mu.blocks), len(s.mu.free), len(s.mu.removed), s.table.Bytes()
+	st.Blocks, st.Free, st.Removed, st.Table = len(s.mu.blocks), len(s.mu.free.files), len(s.mu.removed), s.table.Bytes()
 	return st
 }

@@ -72,7 +72,7 @@ func (s *Store) flush() error {
 		return unavailable(err)
 	}
 	for _, r := range batch {
-		s.mu.free = append(s.mu.free, r.file)
+		s.freeLocked(r.file)
 	}
 	return nil
 }

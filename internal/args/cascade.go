@@ -176,7 +176,7 @@ func ParseTransfer(args [][]byte, store bool, now time.Time) (t transfer.Options
 				o.fail("ERR a job is a number from 0 on")
 			}
 			t.Job = n
-		case o.word == "AFTER" && !store:
+		case o.word == "AFTER":
 			t.After.Word, t.After.Value = o.event()
 		case !store:
 			o.fail(Syntax)

@@ -85,7 +85,7 @@ func FuzzParseTransfer(f *testing.F) {
 		if !store && (o.Parent != "" || o.Chain || o.Prefix || o.Generated || o.Replace || !o.Expires.IsZero() || o.Hint != (cascade.Hint{})) {
 			t.Fatalf("a LOAD with %+v", o)
 		}
-		if a := o.After; a.Word < 0 || a.Word > 32 || a.Word > 0 && (store || o.Job < 0) {
+		if a := o.After; a.Word < 0 || a.Word > 32 || a.Word > 0 && o.Job < 0 {
 			t.Fatalf("%+v", o)
 		}
 		if o.Job < -1 || !o.Expires.IsZero() && !o.Expires.After(now) {

@@ -29,7 +29,7 @@ var layers = [][]string{
 	{"cascade/eviction"},
 	{"cascade/residency"},
 	{"cascade/traffic"},
-	{"cascade/policy", "cascade/estimate", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference"},
+	{"cascade/policy", "cascade/estimate", "cascade/names", "cascade/events", "cascade/tombstones", "cascade/layouts", "cascade/inference", "cascade/identity"},
 	{"dht", "lustre", "gpu"},
 	{"tiers"},
 	{"internal/netio"},

@@ -45,21 +45,12 @@ func watchNVMe(ctx context.Context, t *nvme.Tier, log *slog.Logger) {
 }
 
 // rings returns what makes rings over the disks, nil where there are none.
-func (l *levels) rings() func(bytes int64) (*direct.Ring, error) {
+func (l *levels) rings() func(bytes int64, write bool) (*direct.Ring, error) {
 	disks := l.nvme
 	if disks == nil {
 		return nil
 	}
-	return func(bytes int64) (*direct.Ring, error) {
-		containers, err := disks.Containers()
-		if err != nil {
-			return nil, err
-		}
-		defer func() {
-			for _, f := range containers {
-				_ = f.Close() // read-only, or nil
-			}
-		}()
-		return direct.Open(containers, direct.Options{Bytes: bytes})
+	return func(bytes int64, write bool) (*direct.Ring, error) {
+		return direct.Over(disks, write, direct.Options{Bytes: bytes})
 	}
 }

@@ -83,7 +83,7 @@ func init() { // refers to commands that list it
 		"CASCADE.TRAFFIC":  {run: cmdCascadeTraffic, min: 2, max: 6, own: true},
 		"CASCADE.CONTAINS": {run: bounded(cmdCascadeContains), min: 3, own: true, brief: briefContains},
 
-		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 4, own: true},
+		"CASCADE.REGION":  {run: cmdCascadeRegion, min: 2, max: 5, own: true},
 		"CASCADE.STORE":   {run: cmdCascadeStore, min: 6, own: true},
 		"CASCADE.LOAD":    {run: cmdCascadeLoad, min: 6, own: true},
 		"CASCADE.DONE":    {run: cmdCascadeDone, min: 1, max: 2, own: true},

@@ -24,9 +24,9 @@ func cmdCascadeRegion(c *conn, words [][]byte) {
 	case what == "PATH" && n == 3:
 		path := string(words[2])
 		c.attach(notify, &path, (*transfer.Client).Attach)
-	case what == "RING" && n == 3:
+	case what == "RING" && (n == 3 || n == 4 && strings.EqualFold(string(words[3]), "WRITE")):
 		bytes, _ := strconv.ParseInt(string(words[2]), 10, 64) // what is no number is no size
-		c.attach(notify, nil, func(x *transfer.Client, fd, event int) (int64, error) { return x.AttachRing(fd, event, bytes) })
+		c.attach(notify, nil, func(x *transfer.Client, fd, event int) (int64, error) { return x.AttachRing(fd, event, bytes, n == 4) })
 	case what == "DETACH" && len(words) == 3:
 		c.detach(words[2])
 	default:

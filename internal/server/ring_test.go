@@ -43,17 +43,8 @@ func newRingRig(t *testing.T, n int, change ...func(*Options)) *rig {
 	}
 	disks := openDisks(t, o)
 	return newRigWith(t, 16<<20, func(c *cascade.Options) { c.Memory = append(c.Memory, disks) }, func(s *Options) {
-		s.Rings = func(bytes int64) (*direct.Ring, error) {
-			containers, err := disks.Containers()
-			if err != nil {
-				return nil, err
-			}
-			defer func() {
-				for _, f := range containers {
-					_ = f.Close()
-				}
-			}()
-			return direct.Open(containers, direct.Options{Bytes: bytes})
+		s.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
+			return direct.Over(disks, write, direct.Options{Bytes: bytes})
 		}
 		for _, f := range change {
 			f(s)
@@ -81,8 +72,8 @@ type ringed struct {
 	event int        // eventfd
 }
 
-// ring connects a client and gives it a ring.
-func (r *rig) ring(bytes int) *ringed {
+// ring connects a client and gives it a ring; write: "WRITE" for one that writes.
+func (r *rig) ring(bytes int, write ...string) *ringed {
 	r.t.Helper()
 	e := &ringed{engine: &engine{t: r.t}}
 	e.conn, e.Client = r.connect()
@@ -94,7 +85,8 @@ func (r *rig) ring(bytes int) *ringed {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { _ = unix.Close(e.event) })
-	rep, err := e.doWith([]int{fds[1], e.event}, "CASCADE.REGION", "RING", strconv.Itoa(bytes), "NOTIFY")
+	command := append(append([]string{"CASCADE.REGION", "RING", strconv.Itoa(bytes)}, write...), "NOTIFY")
+	rep, err := e.doWith([]int{fds[1], e.event}, command...)
 	_ = unix.Close(fds[1])
 	f := os.NewFile(uintptr(fds[0]), "ring")
 	defer f.Close()
@@ -174,20 +166,57 @@ func TestRing(t *testing.T) {
 	}
 }
 
+// TestRingStores: blocks of a client's memory go to the disks when its word is raised, past memory.
+func TestRingStores(t *testing.T) {
+	const n = 4
+	r := newRingRig(t, 1)
+	e := r.ring(2*n*ringSize, "WRITE")
+	var pairs []uint64
+	var keys []string
+	for i := range n {
+		pairs, keys = append(pairs, uint64(i)*ringSize, ringSize), append(keys, fmt.Sprint("new", i))
+		copy(e.mem[i*ringSize:], content("ns", keys[i], ringSize))
+	}
+	e.engine.queue(1, append([]string{"CASCADE.STORE", e.n, "ns", at(pairs...), "CHAIN", "AFTER", "2", "7", "KEYS"}, keys...)...)
+	if r.store.Contains(t.Context(), "ns", keys[0]) {
+		t.Error("it is stored before its word")
+	}
+	e.queue.Word(2).Store(7)
+	if got := e.told(1)[1]; got != strings.Repeat("1", n) {
+		t.Errorf("statuses %s", got)
+	}
+	if blocks := r.store.Stats().Tiers[0].Usage.Blocks; blocks != 0 {
+		t.Errorf("%d blocks went through memory", blocks)
+	}
+	clear(e.mem)
+	for i, key := range keys {
+		if info, _ := r.store.Stat(t.Context(), "ns", key); len(info.Tiers) != 1 || info.Tiers[0] != "nvme" || int(info.Depth) != i {
+			t.Errorf("%s: %+v", key, info)
+		}
+		rep, err := e.Do("CASCADE.GET", "NS", "ns", key)
+		if err != nil || rep.Text() != string(content("ns", key, ringSize)) {
+			t.Errorf("%s: %v, or other bytes", key, err)
+		}
+	}
+}
+
 func TestRingsThatCanNotBe(t *testing.T) {
 	r := newRingRig(t, 1)
 	e := r.ring(ringSize)
 	for name, args := range map[string][]string{
-		"no socket": {"CASCADE.REGION", "RING", "4096"},
-		"word 0":    {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "0", "1", "JOB", "1", "KEYS", "k0"},
-		"word 33":   {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "33", "1", "JOB", "1", "KEYS", "k0"},
-		"a value":   {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "1", "4294967296", "JOB", "1", "KEYS", "k0"},
-		"no job":    {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "1", "1", "KEYS", "k0"},
-		"a store":   {"CASCADE.STORE", e.n, "ns", at(0, 1), "AFTER", "1", "1", "JOB", "1", "KEYS", "k0"},
+		"no socket":       {"CASCADE.REGION", "RING", "4096"},
+		"word 0":          {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "0", "1", "JOB", "1", "KEYS", "k0"},
+		"word 33":         {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "33", "1", "JOB", "1", "KEYS", "k0"},
+		"a value":         {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "1", "4294967296", "JOB", "1", "KEYS", "k0"},
+		"no job":          {"CASCADE.LOAD", e.n, "ns", at(0, 1), "AFTER", "1", "1", "KEYS", "k0"},
+		"a store, no job": {"CASCADE.STORE", e.n, "ns", at(0, 1), "AFTER", "1", "1", "KEYS", "k0"},
 	} {
 		if _, err := e.Do(args...); code(err) != "ERR" {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, err := e.Do("CASCADE.REGION", "RING", "4096", "READ"); code(err) != "ERR" {
+		t.Errorf("another word: %v", err)
 	}
 	for _, bytes := range []string{"x", "0", "-4096", "100", "1152921504606846976"} {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

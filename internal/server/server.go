@@ -49,7 +49,7 @@ type Options struct {
 	ZeroCopy bool
 
 	// Rings makes rings; nil: there are none. See transfer.Pool.
-	Rings func(bytes int64) (*direct.Ring, error)
+	Rings func(bytes int64, write bool) (*direct.Ring, error)
 
 	// Spin bounds how long a connection's thread watches for the client's next
 	// bytes before it goes to sleep; 0: not at all.

@@ -39,8 +39,9 @@ type Pool struct {
 	// Budget bounds what regions cost.
 	Budget *Budget
 
-	// Rings makes the rings of regions, with so many bytes of memory; nil: there are none. Set before there are clients.
-	Rings func(bytes int64) (*direct.Ring, error)
+	// Rings makes the rings of regions, with so many bytes of memory, that write too if they are to and there is room; nil: there are none.
+	// Set before there are clients.
+	Rings func(bytes int64, write bool) (*direct.Ring, error)
 
 	store     *cascade.Store
 	log       *slog.Logger
@@ -58,7 +59,7 @@ type Pool struct {
 		sync.Mutex
 		ring    []*Client // with jobs in their queues; whose turn it is first
 		workers int
-		reading int  // jobs that have made all turns, and whose ring reads
+		reading int  // jobs that have made all turns, and wait for their ring
 		waiting int  // jobs that are not finished
 		paused  bool // no job begins another turn
 
@@ -236,7 +237,7 @@ func (p *Pool) made(j *job, more bool) {
 	case more:
 		x.queue = slices.Insert(x.queue, 0, j)
 		p.readyLocked(x)
-	case len(j.flights) > 0:
+	case len(j.flights) > 0 || len(j.held) > 0:
 		p.settleLocked(j)
 	default:
 		p.finishLocked(j)

@@ -19,8 +19,8 @@ import (
 	"cascadekv/internal/region"
 )
 
-// After is when the disks are read for a load: once word Word of the region's ring, 1 to direct.Words, has reached a value. The
-// zero value is at once, by way of memory of the store.
+// After is when a load has the disks read, or a store begins: once word Word of the region's ring, 1 to direct.Words, has reached a
+// value. The zero value is at once, by way of memory of the store.
 type After struct {
 	Word  int
 	Value uint32
@@ -44,8 +44,8 @@ var (
 
 // AttachRing makes a ring with so many bytes of memory, hands both over to the client that has the other end of a unix socket,
 // and makes the memory the client's next region, whose number it returns. It takes both descriptors over, as Attach does; the
-// ring ends with the region.
-func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err error) {
+// ring ends with the region. write: it has room of its own on the disks, if there is some, and stores go there by it.
+func (x *Client) AttachRing(socket, notify int, bytes int64, write bool) (number int64, err error) {
 	switch {
 	case x.pool.Rings == nil:
 		err = errNoDisks
@@ -58,7 +58,7 @@ func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err 
 	}
 	own := region.Cost{Pinned: bytes, Mappings: 2, Address: bytes}
 	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors+min(1, notify+1)).Plus(own)
-	number, err = x.add(cost, socket, notify, func() (*Region, error) { return x.pool.attachRing(socket, notify, bytes) })
+	number, err = x.add(cost, socket, notify, func() (*Region, error) { return x.pool.attachRing(socket, notify, bytes, write) })
 	if err != nil {
 		return 0, err
 	}
@@ -73,13 +73,13 @@ func (x *Client) AttachRing(socket, notify int, bytes int64) (number int64, err 
 }
 
 // attachRing is AttachRing, uncounted.
-func (p *Pool) attachRing(socket, notify int, bytes int64) (r *Region, err error) {
+func (p *Pool) attachRing(socket, notify int, bytes int64, write bool) (r *Region, err error) {
 	peer, err := connOf(socket)
 	if err != nil {
 		CloseAll(notify)
 		return nil, err
 	}
-	ring, err := p.Rings(bytes)
+	ring, err := p.Rings(bytes, write)
 	if err != nil {
 		CloseAll(notify)
 		return nil, errors.Join(err, peer.Close())
@@ -99,7 +99,7 @@ func (p *Pool) attachRing(socket, notify int, bytes int64) (r *Region, err error
 		return nil, errors.Join(err, ring.Close(ctx))
 	}
 	r.ring = ring
-	p.log.Info("a client has a ring", "bytes", bytes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	p.log.Info("a client has a ring", "bytes", bytes, "writes", ring.Writes(), "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
 	return r, nil
 }
 
@@ -157,13 +157,13 @@ func (x *Client) HasRing() bool {
 	return slices.ContainsFunc(x.open, func(r *Region) bool { return r.ring != nil })
 }
 
-// flight is what a ring reads: blocks of some keys, held on the disk until that has ended.
+// flight is what a ring moves: blocks of some keys. Those that it reads are held on the disk until that has ended.
 type flight struct {
 	batch *direct.Batch
 	keys  []int
-	views []*cascade.View
-	bytes int64
-	ended func(loaded bool) // of the level, once the event has come
+	views []*cascade.View   // of a load
+	bytes int64             // likewise
+	ended func(loaded bool) // of the level, once the event of a load has come
 }
 
 // begin has the ring read those blocks that it can, once their event has come, and returns the keys of those that are not on the disk alone,
@@ -172,7 +172,7 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 	if t.opt.After.Word == 0 || len(keys) == 0 {
 		return keys
 	}
-	b := t.ring.Batch(t.opt.After.Word, t.opt.After.Value)
+	b := t.ring.Batch(gio.Read, t.opt.After.Word, t.opt.After.Value)
 	if b == nil {
 		return keys
 	}
@@ -219,7 +219,7 @@ func (p *Pool) settleLocked(j *job) {
 	go p.settle(j)
 }
 
-// settle ends what the ring reads for a job. What did not come makes another turn.
+// settle ends what the ring moves for a job. What did not come, and what is to be stored, makes another turn.
 func (p *Pool) settle(j *job) {
 	defer fault.Guard()()
 	j.settleAll(j.ctx)
@@ -240,10 +240,11 @@ func (p *Pool) settle(j *job) {
 func (t *Transfer) settleAll(ctx context.Context) {
 	came := t.awaitEvent(ctx)
 	for _, f := range t.flights {
-		if f.ended = func(bool) {}; came {
-			f.ended = f.views[0].From().BeganLoad(f.bytes)
-		} else {
+		switch f.ended = func(bool) {}; {
+		case !came:
 			f.batch.Cancel()
+		case !t.store:
+			f.ended = f.views[0].From().BeganLoad(f.bytes)
 		}
 	}
 	patience := t.pool.patience.disk
@@ -253,12 +254,13 @@ func (t *Transfer) settleAll(ctx context.Context) {
 		}
 	}
 	t.flights = nil
+	t.release(ctx, came)
 }
 
-// awaitEvent waits until the event of the flights has come, ctx ends or patience does.
+// awaitEvent waits until the event of a job has come, ctx ends or patience does.
 func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 	began := time.Now()
-	for b := t.flights[0].batch; !b.Came(); {
+	for !t.ring.Came(t.opt.After.Word, t.opt.After.Value) {
 		since := time.Since(began)
 		if ctx.Err() != nil || since > t.pool.patience.event {
 			return false
@@ -268,8 +270,8 @@ func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 	return true
 }
 
-// settleOne settles the keys of a flight, and counts what is known of where they were read from: those that the ring did not read
-// are counted when they are loaded. False when the disk does not answer.
+// settleOne settles the keys of a flight, and counts what is known of where they were read from: those that the ring did not move
+// are counted when they are moved. False when the disk does not answer.
 func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -279,22 +281,26 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 	switch {
 	case errors.Is(err, gio.ErrTimeout):
 		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use, and they are left alone for some seconds", "blocks", len(f.keys))
-		f.views[0].From().NoReads.Begin()
-		cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
+		t.late(f)
 		for _, i := range f.keys {
 			t.status[i] = Stuck
-			t.lost(residency.StepCopy, "late")
 		}
 		f.batch.Cancel() // where its device did not see the event: who raised the word can lower it
 		go f.linger()
 		return false
 	case errors.Is(err, gio.ErrCancelled):
-		cascade.CountGot(t.pool.store, t.ns, f.views) // found, and not wanted in the end
+		t.unwanted(f)
 		for _, i := range f.keys {
 			if t.status[i] = NotMoved; ctx.Err() != nil {
 				t.status[i] = Cancelled
 			}
 		}
+	case t.store && ctx.Err() != nil:
+		t.unwanted(f)
+	case t.store && (err == nil || errors.As(err, &some)):
+		t.place(within, f)
+	case t.store: // its keys are held
+		t.unwanted(f)
 	case err == nil, errors.As(err, &some):
 		good := make([]*cascade.View, 0, len(f.keys))
 		for k, i := range f.keys {
@@ -312,6 +318,30 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 	}
 	f.end()
 	return true
+}
+
+// late counts a flight that the disk does not end, and has the disk be left alone.
+func (t *Transfer) late(f *flight) {
+	if t.store {
+		cascade.Direct{Store: t.pool.store}.Pause()
+		return
+	}
+	f.views[0].From().NoReads.Begin()
+	cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
+	for range f.keys {
+		t.lost(residency.StepCopy, "late")
+	}
+}
+
+// unwanted counts a flight that was given up: its blocks were found, and are not wanted in the end, or are not written.
+func (t *Transfer) unwanted(f *flight) {
+	if !t.store {
+		cascade.CountGot(t.pool.store, t.ns, f.views)
+		return
+	}
+	for _, i := range f.keys {
+		cascade.Direct{Store: t.pool.store}.Return(t.layout.Size(i))
+	}
 }
 
 // linger keeps what a flight holds until the disk answers, or its ring has ended.

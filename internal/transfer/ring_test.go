@@ -25,7 +25,6 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/region"
 	"cascadekv/internal/testing/noise"
-	"cascadekv/internal/testing/testneed"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 )
@@ -39,6 +38,7 @@ const (
 type ringRig struct {
 	*Pool
 	t     *testing.T
+	disk  nvme.Options
 	disks *nvme.Tier
 	store *cascade.Store
 	x     *Client
@@ -65,7 +65,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	t.Helper()
 	r := &ringRig{t: t}
 	dir := t.TempDir()
-	disk := nvme.Options{Dirs: []string{filepath.Join(dir, "disk0"), filepath.Join(dir, "disk1")}, Bytes: 4 << 20, FileBytes: ringBlock / 4, Direct: true}
+	disk := nvme.Options{Dirs: []string{filepath.Join(dir, "disk0"), filepath.Join(dir, "disk1")}, Bytes: 16 << 20, FileBytes: ringBlock / 4, Direct: true}
 	var items []tiers.Item
 	for i := range ringBlocks {
 		p := bytesOf(i)
@@ -77,29 +77,31 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	must(t, fill.WaitGrown(t.Context()))
 	must(t, fill.Put(t.Context(), items...))
 	must(t, fill.Close())
+	r.disk = disk
 	r.disks, err = nvme.Open(t.Context(), disk)
 	must(t, err)
+	must(t, r.disks.WaitGrown(t.Context()))
 	host, err := memory.Open(memory.Options{Name: "host", Bytes: 8 << 20})
 	must(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	r.store, err = cascade.Open(context.Background(), cascade.Options{Memory: []tiers.Memory{host, r.disks}, Log: quiet, NewPolicy: r.policy, Now: r.now})
 	must(t, err)
-	t.Cleanup(func() { must(t, r.store.Close(context.Background())) })
+	t.Cleanup(func() { _ = r.store.Close(context.Background()) })
 	r.Pool = NewPool(r.store, quiet)
 	r.patience.disk = time.Minute // a busy machine is no disk that hangs
-	r.Rings = func(bytes int64) (*direct.Ring, error) {
+	r.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
+		if o.Bytes = bytes; change == nil {
+			return direct.Over(r.disks, write, o)
+		}
 		containers, err := r.disks.Containers()
 		if err != nil {
 			return nil, err
 		}
-		if change != nil {
-			change(containers)
-		}
-		o.Bytes = bytes
+		change(containers)
 		return direct.Open(containers, o)
 	}
 	r.x = r.NewClient()
-	r.attach()
+	r.attach(false)
 	return r
 }
 
@@ -111,12 +113,12 @@ func must(t *testing.T, err error) {
 }
 
 // attach gives the client a ring with room for twice the blocks.
-func (r *ringRig) attach() {
+func (r *ringRig) attach(write bool) {
 	r.t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(r.t, err)
 	r.peer = fds[0]
-	r.n, err = r.x.AttachRing(fds[1], -1, 2*ringBlocks*ringBlock)
+	r.n, err = r.x.AttachRing(fds[1], -1, 2*ringBlocks*ringBlock, write)
 	must(r.t, err)
 	r.at = r.x.Region(r.n)
 	oob := make([]byte, unix.CmsgSpace(8))
@@ -265,18 +267,6 @@ func (r *ringRig) awaitReading() {
 		case waiting == 0, time.Now().After(end):
 			r.t.Fatalf("no job waits for its ring, %d are not finished", waiting)
 		}
-	}
-}
-
-func needUring(t *testing.T) {
-	t.Helper()
-	f, err := os.Open("/dev/zero")
-	must(t, err)
-	defer f.Close()
-	r, err := direct.Open([]*os.File{f}, direct.Options{Bytes: 1 << 20, Engine: gio.EngineUring})
-	testneed.That(t, err == nil, "io_uring with SQPOLL and NO_MMAP", "Linux 6.10 or later, not forbidden by seccomp or kernel.io_uring_disabled")
-	if err == nil {
-		must(t, r.Close(t.Context()))
 	}
 }
 
@@ -569,7 +559,7 @@ func TestNoRing(t *testing.T) {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		must(t, err)
 		defer CloseAll(fds[0])
-		_, err = r.x.AttachRing(fds[1], -1, bytes)
+		_, err = r.x.AttachRing(fds[1], -1, bytes, false)
 		return err
 	}
 	for _, bytes := range []int64{-4096, 0, 100, 4095, 1 << 60} {
@@ -579,7 +569,7 @@ func TestNoRing(t *testing.T) {
 	}
 	fd, err := unix.MemfdCreate("none", unix.MFD_CLOEXEC)
 	must(t, err)
-	if _, err := r.x.AttachRing(fd, -1, 4096); err == nil || !strings.Contains(err.Error(), "socket") {
+	if _, err := r.x.AttachRing(fd, -1, 4096, true); err == nil || !strings.Contains(err.Error(), "socket") {
 		t.Errorf("no socket: %v", err)
 	}
 	r.Rings = nil

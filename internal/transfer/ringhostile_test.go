@@ -54,7 +54,7 @@ func TestRingWhoseSocketBlocks(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { CloseAll(fds[0], mine) })
 	beside(t, func() { _ = unix.SetNonblock(mine, false); time.Sleep(20 * time.Microsecond) })
-	if _, err := r.x.AttachRing(fds[1], -1, 1<<20); err == nil {
+	if _, err := r.x.AttachRing(fds[1], -1, 1<<20, false); err == nil {
 		t.Error("a ring was sent to a socket without room")
 	}
 }

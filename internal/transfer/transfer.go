@@ -21,8 +21,8 @@ const (
 	Moved     = 1
 	Cancelled = 2
 
-	// Stuck is of a block that a ring reads from a disk which does not answer: NotMoved, and the disk may write to its
-	// extents for as long as the region is there.
+	// Stuck is of a block that a ring moves from or to a disk which does not answer: NotMoved, and the disk may write to its
+	// extents, or read them, for as long as the region is there.
 	Stuck = 3
 )
 
@@ -58,9 +58,11 @@ type Transfer struct {
 	next   int  // keys before this are settled, or begun
 	full   bool // there was no room for one
 
-	ring    *direct.Ring // of the region; nil: none
-	flights []*flight    // what the ring reads
-	missed  []int        // keys that were asked for, and that the ring did not read
+	ring    *direct.Ring           // of the region; nil: none
+	flights []*flight              // what the ring moves
+	missed  []int                  // keys that were asked for, and that the ring did not read; of a store, those that were held, once their event has come
+	held    []int                  // keys of a store that waits for its event
+	placed  map[int]*cascade.Stage // of a store, what the ring has written of the keys in missed
 
 	// repeats has, of a chain, for each key that stands in the command before
 	// where it does first. Nil when there is no such key.
@@ -76,7 +78,7 @@ type Options struct {
 	Replace   bool      // what the keys name now
 	Expires   time.Time // zero: never
 	Job       int64     // number, of a transfer that is submitted
-	After     After     // of a load
+	After     After
 
 	Hint cascade.Hint // of the blocks
 }
@@ -158,12 +160,23 @@ func (t *Transfer) entry(i int) cascade.Entry {
 }
 
 // giveUp settles what was not begun as cancelled, or is to be tried again.
-func (t *Transfer) giveUp() { t.status, t.missed, t.next = t.givenUp(), nil, len(t.keys) }
+func (t *Transfer) giveUp() {
+	t.status, t.missed, t.held, t.next = t.givenUp(), nil, nil, len(t.keys)
+	t.dropPlaced()
+}
+
+// dropPlaced gives back what the ring has written and nobody has stored.
+func (t *Transfer) dropPlaced() {
+	for _, st := range t.placed {
+		st.Abort()
+	}
+	t.placed = nil
+}
 
 // givenUp is the status of each key if the transfer ended now.
 func (t *Transfer) givenUp() []byte {
 	status := slices.Clone(t.status)
-	for _, i := range t.missed {
+	for _, i := range slices.Concat(t.missed, t.held) {
 		status[i] = Cancelled
 	}
 	for i := t.next; i < len(t.keys); i++ {
@@ -187,8 +200,10 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 	within, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	switch {
+	case t.store && !again && t.opt.After.Word != 0:
+		t.beginStore(ctx, at)
 	case t.store:
-		t.storeKeys(ctx, within, at[0], t.next)
+		t.storeKeys(ctx, within, at)
 	case again:
 		t.loadKeys(ctx, within, at, true)
 	default:
@@ -200,7 +215,7 @@ func (t *Transfer) turn(ctx context.Context) (more bool) {
 	return t.next < len(t.keys) || len(t.missed) > 0
 }
 
-// nextKeys takes the keys of the next turn, in order: again those that the ring did not read.
+// nextKeys takes the keys of the next turn, in order: again those in missed.
 func (t *Transfer) nextKeys() (at []int, again bool) {
 	rest := t.missed
 	if again = len(rest) > 0; !again {
@@ -247,35 +262,45 @@ func alone(n int, do func(i int)) {
 	}
 }
 
-// storeKeys stores keys from ≤ i < to. It waits for room until within ends;
+// storeKeys stores keys: what the ring has written of them, and copies of the others. It waits for room until within ends;
 // ctx ends when the transfer is cancelled.
-func (t *Transfer) storeKeys(ctx, within context.Context, from, to int) {
-	items := make([]cascade.FuncItem, to-from)
-	copied := make([]bool, to-from)
-	for k := range items {
-		i := from + k
+func (t *Transfer) storeKeys(ctx, within context.Context, at []int) {
+	items := make([]cascade.FuncItem, len(at))
+	copied := make([]bool, len(at))
+	hint := t.opt.Hint
+	hint.Shared = 0
+	for k, i := range at {
+		placed := t.placed[i]
 		items[k] = cascade.FuncItem{
-			Entry: t.entry(i), Size: t.layout.Size(i), Replace: t.opt.Replace,
+			Entry: t.entry(i), Size: t.layout.Size(i), Replace: t.opt.Replace, Placed: placed,
 			Write: func(st *cascade.Stage) error {
-				copied[k] = true
+				if copied[k] = true; placed != nil {
+					return nil
+				}
 				return t.copyIn(ctx, i, st)
 			},
 		}
+		if placed != nil {
+			defer placed.Abort() // where nothing was to be stored
+			delete(t.placed, i)
+		}
+		if i < t.opt.Hint.Shared {
+			hint.Shared++
+		}
 	}
-	hint := t.opt.Hint
-	hint.Shared -= from
-	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(span(from, to)), hint) {
+	for k, err := range t.pool.store.PutBatchFunc(within, items, t.spread(at), hint) {
+		i := at[k]
 		switch {
 		case err == nil:
-			t.status[from+k] = Moved
+			t.status[i] = Moved
 			if copied[k] {
 				t.pool.stored.add(items[k].Size)
 			}
 		case ctx.Err() != nil:
-			t.status[from+k] = Cancelled
+			t.status[i] = Cancelled
 		default:
 			t.full = t.full || errors.Is(err, cascade.ErrNoRoom)
-			t.pool.log.Debug("block is not stored", "namespace", t.ns, "key", t.keys[from+k], "err", err)
+			t.pool.log.Debug("block is not stored", "namespace", t.ns, "key", t.keys[i], "err", err)
 		}
 	}
 }

@@ -88,8 +88,10 @@ class Client(Session[Link]):
         region.detach = _detach(self, region)
         return region
 
-    def ring(self, size: int, *, notify: int | None = None) -> Ring | None:
+    def ring(self, size: int, *, write: bool = False, notify: int | None = None) -> Ring | None:
         """Memory of at least size bytes that blocks on the disks of the node come into by themselves: see load. None if the rank is away.
+
+        write: what is stored out of it goes to the disks by itself, too: see store. Where these have no room of its own for it, that is copied.
 
         It is a region for store and load, too, and ends with the connection. notify is as of region. Raises RegionRefused if the rank refuses:
         it has no disks, or their files are not ready yet.
@@ -99,7 +101,7 @@ class Client(Session[Link]):
                 link = self._connected()
                 if link is None:
                     return None
-                ring = Ring(size, self._bell_for(notify))
+                ring = Ring(size, self._bell_for(notify), write)
                 try:
                     self._drive(link, ops.ring(link.state, ring))
                     ring.detach = _detach(self, ring)
@@ -130,13 +132,18 @@ class Client(Session[Link]):
         job: int | None = None,
         shared: int = 0,
         due: float | None = None,
+        after: tuple[int, int] | None = None,
     ) -> Any:
         """Stores a block for each key out of the region; extents are offset and length, uint64, of shape (keys, extents of each, 2).
 
         Returns statuses, uint8: 1 stored, 0 not, 2 cancelled. With a job: whether it was queued; done() tells the statuses.
         generated marks tokens that the engine generated, not those of a prompt: see store_prompt_only of the rank. shared and due are as those of hint.
+
+        after, of a job and a Ring: nothing of the extents is read before this word of the ring has reached this value, and they may not change from
+        then until the job has ended. Of a ring that writes, blocks of whole pages go to the disks alone; others are copied then. A word that nobody
+        raises for a minute stores nothing. Status 3: a disk does not answer, and may read the extents for as long as there is the ring.
         """
-        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due))
+        return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due, after))
 
     def load(
         self,

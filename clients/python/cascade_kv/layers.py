@@ -146,11 +146,12 @@ class Mover:
         groups: Sequence[Group] | None = None,
         *,
         ring: bool = False,
+        ring_stores: bool = False,
     ) -> None:
         """block_bytes: of one layer of a block. groups: of the layers; one by default.
 
         ring: staging memory is that of a Ring, if the rank makes one, and blocks that only its disks have are read into it when the turn of
-        their layer comes. RegionRefused if the rank does not take the staging memory.
+        their layer comes. ring_stores: what is stored goes to the disks from it, too, and lies there alone. RegionRefused if the rank does not take the staging memory.
         """
         self._client, self._ns, self._layers, self._layout = client, ns, layers, layout
         self._of = [range(len(layers))] if groups is None else [g.layers for g in groups]
@@ -159,6 +160,7 @@ class Mover:
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ring_from = 0.0 if ring else math.inf  # when a ring is asked for
         self._refused = False  # whether one was
+        self._ring_stores = ring_stores
         self._ring: Ring | None = None
         self._aside: Region | None = None  # a ring that a disk may write to still
         self._stuck = 0  # buffers that are lost to such disks
@@ -334,7 +336,7 @@ class Mover:
         if time.monotonic() < self._ring_from:
             return None
         try:
-            return self._client.ring(BUFFERS * self._most * self._block, notify=self._bell)
+            return self._client.ring(BUFFERS * self._most * self._block, write=self._ring_stores, notify=self._bell)
         except RegionRefused as e:
             if not self._refused:
                 logger.warning("no ring for now: blocks of the rank's disks come by way of its memory: %s", e)
@@ -378,7 +380,7 @@ class Mover:
         return WORD, self._raised if piece.request is not None else self._turn + piece.layer + 1
 
     def _ended(self, piece: _Piece, statuses: NDArray[np.uint8]) -> None:
-        """A job has ended. A disk that does not answer may write to its buffer still, which is not used again."""
+        """A job has ended. A disk that does not answer may use its buffer still, which is not used again."""
         stuck = bool((statuses == STUCK).any())
         self._done(piece, (statuses == 1) & (not stuck))
         if not stuck:
@@ -491,8 +493,9 @@ class Mover:
             if self._layout is not None:
                 self._client._declare(self._ns, self._layout)  # once for a connection
             parent = None if run.parent is None else key_of(run.parent, piece.layer)
+            after = (WORD, self._raised) if self._ring is not None and self._ring_stores else None  # it has come: the rows are there
             queued = self._client.store(
-                self._ns, self._region, keys, extents, parent=parent, chain=True, job=self._number, shared=run.shared
+                self._ns, self._region, keys, extents, parent=parent, chain=True, job=self._number, shared=run.shared, after=after
             )
         if not queued:
             del self._jobs[self._number]

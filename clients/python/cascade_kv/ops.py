@@ -242,6 +242,8 @@ def attach(state: LinkState, region: Region) -> Op[None]:
 
 def ring(state: LinkState, made: Ring) -> Op[None]:
     args: list[Word | int] = ["CASCADE.REGION", "RING", made.size]
+    if made.write:
+        args.append("WRITE")
     if made.notifies:
         args.append("NOTIFY")
     reply = yield Request(head(len(args)) + words(*args), fds=made.fds)

@@ -1,4 +1,4 @@
-"""Memory that the disks of a rank's node read blocks into by themselves, once a word of it is raised."""
+"""Memory that blocks move between and the disks of a rank's node by themselves, once a word of it is raised."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ if TYPE_CHECKING:
     from .link import LinkState
 
 WORDS: Final = 32  # from 1 on
-STUCK: Final = 3  # the status of a block whose disk does not answer: it may write there for as long as the ring is
+STUCK: Final = 3  # the status of a block whose disk does not answer: it may write there, or read, for as long as the ring is
 _WORDS_AT, _WORD_APART = 1280, 64  # in the ring region, docs/gio.md §2.1
 _SECONDS: Final = 5.0  # for what the rank has sent already
 
 
 class Ring(Region):
-    """Memory of a rank, as a region of the client, and words that start reads. Made by Client.ring.
+    """Memory of a rank, as a region of the client, and words that start reads and writes. Made by Client.ring.
 
     It ends with its connection, and is not attached again: what is loaded into it then is a miss, and ended is true. Who wants
     another one makes it, and has other memory.
     """
 
-    def __init__(self, size: int, notify: int | None) -> None:
+    def __init__(self, size: int, notify: int | None, write: bool = False) -> None:
+        self.write = write
         self.size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._ours: socket.socket | None = ours
@@ -74,7 +75,7 @@ class Ring(Region):
         self._state = state
 
     def raise_word(self, word: int, value: int) -> None:
-        """Sets word, 1 to WORDS: loads that wait for it until it has reached this value are read. It wraps at 2**32. Never blocks."""
+        """Sets word, 1 to WORDS: loads and stores that wait for it until it has reached this value begin. It wraps at 2**32. Never blocks."""
         if not 1 <= word <= WORDS:
             raise ValueError(f"word {word}: it must be 1 to {WORDS}")
         if len(self._words):

@@ -292,9 +292,10 @@ def store_move(
     job: int | None,
     shared: int,
     due: float | None,
+    after: tuple[int, int] | None = None,
 ) -> Move:
     options: list[Word] = [w for w, on in (("PREFIX", prefix), ("GENERATED", generated), ("REPLACE", replace)) if on]
-    return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job, shared, due)
+    return Move("CASCADE.STORE", ns, region, keys, extents, options, parent, chain, job, shared, due, after)
 
 
 def load_move(

@@ -120,7 +120,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
     "kv_load_failure_policy": "recompute". kv_connector_extra_config has socket, tenant, password_file, server_uids and
     prefill_tokens_per_second as CascadeTier has them, and staging_bytes: memory of each worker by way of which KV goes, 256 MiB if it is
     not given. ring: it is memory that the disks of the rank's node (nvme.paths) read into, without a copy in the rank's; false if it is not
-    given.
+    given. ring_stores: with ring, they also write out of it; false if it is not given.
     """
 
     def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
@@ -131,7 +131,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
         extra = transfer.kv_connector_extra_config
         self._complain = _Complaints("CascadeConnector")
         self._staging_bytes = int(extra.get("staging_bytes", STAGING_BYTES))
-        self._ring = bool(extra.get("ring", False))
+        self._rings = {k: bool(extra.get(k, False)) for k in ("ring", "ring_stores")}
         self._blocks = kv_cache_config.num_blocks
         self._plan: Plan | None = None
         self._mover: Mover | None = None
@@ -234,7 +234,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
             size, layout = sizes.pop(), self._layout
             if layers[0].key_bytes:
                 layout = dataclasses.replace(layout, bytes=size, key_bytes=layers[0].key_bytes)
-            self._mover = Mover(self._client, self._ns, layers, size, self._staging_bytes, layout, self._groups, ring=self._ring)
+            self._mover = Mover(self._client, self._ns, layers, size, self._staging_bytes, layout, self._groups, **self._rings)
         except (KeyError, ValueError, OSError, RegionRefused) as e:
             logger.error("CascadeConnector: nothing is loaded or stored: %s", e)
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/cascade/identity"
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/block"
 	"cascadekv/internal/config"
@@ -182,7 +183,7 @@ func (b *bench) content(i int) []byte {
 }
 
 // key is a name of a block: a hash, as engines have.
-func key(name, i int) string { return cascade.HeadKey([]uint32{uint32(name), uint32(i)}).String() }
+func key(name, i int) string { return identity.HeadKey([]uint32{uint32(name), uint32(i)}).String() }
 
 const namespace = "bench"
 

@@ -34,6 +34,7 @@ def test(work, program=None):
         folder.mkdir()
         figures[name] = proof(folder, program, *case)
     figures["disk"] = disk(work, program)
+    figures["by_ring"] = by_ring(work, program)
     return figures
 
 
@@ -101,6 +102,40 @@ def disk(work, program):
                     break
             check(sum(cached(back)) > 0, "what the disks kept is found")
     return disks["hits"]
+
+
+def by_ring(work, program):
+    """What is computed goes by a ring to the disks, and from there to a fresh process, none of it through the rank's memory."""
+    work = work / "ring"
+    work.mkdir()
+    with Rank(work, 32 << 20, program=program, nvme_bytes=2 << 30) as rank:
+        deadline = time.monotonic() + 300
+        while levels(rank)[1]["usage"]["Missing"] and time.monotonic() < deadline:
+            time.sleep(0.2)
+        kv = kv_transfer(rank.path)
+        kv["kv_connector_extra_config"] |= {"ring": True, "ring_stores": True}
+        objects = len(SEEDS + MORE) * PREFIX // CHUNK * LAYERS
+        with engine.Engine(install.home(), work, "store", kv) as first:
+            reference = first.ask(SEEDS + MORE)
+            stored(rank, objects)
+            memory, disks = (t["usage"]["Blocks"] for t in levels(rank))
+            check((memory, disks) == (0, objects), f"all {objects} objects went to the disks, none through memory: {disks}, {memory}")
+        rank.stop()
+        rank.arena.unlink(missing_ok=True)
+        rank.start()
+        with engine.Engine(install.home(), work, "load", kv) as second:
+            loaded = second.ask(SEEDS)
+            check(cached(loaded) == [PREFIX] * 4, f"a fresh process finds {PREFIX} tokens of each prompt on the disks of a fresh rank")
+            check(tokens(loaded) == tokens(reference)[:4], f"its tokens equal those computed, {len(tokens(loaded)[0])} of each")
+            memory, disks = levels(rank)
+            wanted = len(SEEDS) * PREFIX // CHUNK * LAYERS
+            came = disks["hits"] == wanted and memory["usage"]["Blocks"] == 0
+            check(came, f"all {wanted} objects came from the disks, none through memory: {disks['hits']}, {memory['usage']['Blocks']}")
+    return {"stored": objects, "loaded": wanted}
+
+
+def levels(rank):
+    return json.loads(rank.ask("CASCADE.STATS"))["tiers"]
 
 
 def stored(rank, objects):

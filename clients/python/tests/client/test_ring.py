@@ -1,6 +1,7 @@
 """Rings on a real rank with a level on disks: blocks that only these have are read straight into the client's memory."""
 
 import signal
+import time
 import unittest
 from unittest import mock
 
@@ -87,6 +88,30 @@ class OnDisks(unittest.TestCase):
             np.testing.assert_array_equal(self.of(ring, i), self.blocks[k])
         self.assertEqual(self.level("shm")["usage"]["Blocks"], before)
 
+    def test_what_is_stored_goes_to_the_disks(self):
+        ring = self.c.ring(8 * BLOCK, write=True)
+        keys = [f"by-ring-{i}" for i in range(8)]
+        want = np.random.default_rng(5).integers(0, 256, 8 * BLOCK, dtype=np.uint8)
+        before = self.level("shm")["usage"]["Blocks"]
+        self.assertTrue(self.c.store("ns", ring, keys, extents(8, BLOCK), chain=True, job=1, after=(4, 9)))
+        self.assertEqual(self.c.done(0.1), [])
+        self.assertFalse(self.c.contains("ns", keys).any())
+        ring.data[:] = want
+        ring.raise_word(4, 9)
+        self.assertEqual(ended(self.c, 1), {1: [1] * 8})
+        self.assertEqual(self.level("shm")["usage"]["Blocks"], before)
+        ring.data[:] = 0
+        self.assertTrue(loads(self.c, ring, "ns", keys, 4, 9, 2))
+        self.assertEqual(ended(self.c, 1), {2: [1] * 8})
+        np.testing.assert_array_equal(ring.data, want)
+        self.assertTrue(self.c.store("ns", ring, ["never"], extents(1, BLOCK), job=3, after=(4, 10)))
+        self.c.cancel(3)
+        self.assertEqual(ended(self.c, 1), {3: [2]})
+        self.assertFalse(self.c.contains("ns", ["never"]).any())
+        ring.detach()
+        for i, k in enumerate(keys):
+            self.assertEqual(self.c.get("ns", k), want[i * BLOCK : (i + 1) * BLOCK].tobytes())
+
     def test_a_job_that_is_cancelled(self):
         ring = self.c.ring(10 * BLOCK)
         self.assertTrue(loads(self.c, ring, "ns", self.there[20:30], 1, 1, 1))
@@ -127,14 +152,53 @@ class OnDisks(unittest.TestCase):
     def test_what_can_not_be(self):
         ring = self.c.ring(BLOCK)
         for after, job in (((0, 1), 1), ((33, 1), 1), ((1, 1), None)):
-            with self.assertRaises(ValueError):
-                self.c.load("ns", ring, ["k"], extents(1, BLOCK), job=job, after=after)
+            for move in (self.c.load, self.c.store):
+                with self.assertRaises(ValueError):
+                    move("ns", ring, ["k"], extents(1, BLOCK), job=job, after=after)
         with self.assertRaises(ValueError):
             ring.raise_word(0, 1)
         with self.assertRaises(RegionRefused):
             self.c.ring(1 << 60)
         with Client(f"{self.rank.dir}/nobody") as away:
             self.assertIsNone(away.ring(BLOCK))
+
+
+class Killed(unittest.TestCase):
+    """A rank that is killed while a ring writes, and started again."""
+
+    def test_stores(self):
+        rank = Rank("32MiB")
+        self.addCleanup(rank.end)
+        rank.command += ["--nvme-paths", f"{rank.dir}/disk", "--nvme-bytes", "64MiB", "--nvme-file-bytes", "256KiB"]
+        rank.start()
+        want: dict[str, bytes] = {}
+        found = 0
+        for turn in range(6):
+            with Client(rank.socket) as c:
+                until(lambda c=c: not c.stats()["tiers"][1]["usage"]["Missing"], "the pool is made")
+                ring = c.ring(12 * BLOCK, write=True)
+                ring.data[:] = np.random.default_rng(turn).integers(0, 256, 12 * BLOCK, dtype=np.uint8)
+                keys = [f"{turn}-{i}" for i in range(12)]
+                want |= {k: ring.data[i * BLOCK : (i + 1) * BLOCK].tobytes() for i, k in enumerate(keys)}
+                self.assertTrue(c.store("ns", ring, keys, extents(12, BLOCK), chain=True, job=1, after=(1, 1)))
+                before = c.stats()["tiers"][0]["usage"]["Blocks"]
+                ring.raise_word(1, 1)
+                if turn % 3 == 0:
+                    self.assertEqual(ended(c, 1), {1: [1] * 12})
+                    self.assertEqual(c.stats()["tiers"][0]["usage"]["Blocks"], before)
+                    rank.kill(signal.SIGTERM)  # it has time to write its log
+                else:
+                    time.sleep(0.002 * turn)
+                    rank.kill()
+            rank.start()
+            with Client(rank.socket) as c:
+                for k, data in want.items():
+                    got = c.get("ns", k)
+                    self.assertIn(got, (None, data))
+                    found += got is not None
+                    if turn % 3 == 0 and k in keys:
+                        self.assertEqual(got, data)
+        self.assertGreaterEqual(found, 12 * 6 + 12 * 3)  # those of turns 0 and 3, in each turn since
 
 
 class MoverWithRing(unittest.TestCase):
@@ -194,6 +258,30 @@ class MoverWithRing(unittest.TestCase):
         self.assertIsNotNone(mover._ring)
         self.assertFalse(mover._ring.ended)
 
+    def test_layers_that_go_by_the_ring(self):
+        blocks = list(range(32))
+        run = Run(blocks, [bytes([9, i]) for i in blocks])
+        with Client(self.rank.socket) as c:
+            until(lambda: not next(t for t in c.stats()["tiers"] if t["name"] == "nvme")["usage"]["Missing"], "the pool is made")
+        memories = [Rows(self.BYTES) for _ in range(self.LAYERS)]
+        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=True, ring_stores=True)
+        self.addCleanup(mover.close)
+        for i, m in enumerate(memories):
+            m.rows[:32] = np.random.default_rng(i).integers(0, 256, (32, self.BYTES), dtype=np.uint8)
+        want = [m.rows.copy() for m in memories]
+        self.step(mover, Step(stores=[run]))
+        mover.drain(30)
+        self.assertEqual((mover.counts.stored, mover.counts.not_stored), (32 * self.LAYERS, 0))
+        with Client(self.rank.socket) as c:
+            tiers = {t["name"]: t["usage"]["Blocks"] for t in c.stats()["tiers"]}
+        self.assertEqual((tiers["shm"], tiers["nvme"]), (0, 32 * self.LAYERS))
+        for m in memories:
+            m.rows[:] = 0
+        self.step(mover, Step(loads=[run]))
+        self.assertEqual(mover.take_failed(), set())
+        for m, rows in zip(memories, want, strict=True):
+            np.testing.assert_array_equal(m.rows, rows)
+
     def test_a_rank_without_disks(self):
         rank = Rank("32MiB").start()
         self.addCleanup(rank.end)
@@ -232,7 +320,7 @@ class Answers:
     def __init__(self, refuses=0):
         self.status, self.refuses, self.said, self.loads, self.jobs = 1, refuses, [], [], []
 
-    def ring(self, size, notify=None):
+    def ring(self, size, write=False, notify=None):
         if self.refuses:
             self.refuses -= 1
             self.said.append(("refused", None))

@@ -1,4 +1,4 @@
-package cascade
+package identity
 
 import (
 	"crypto/sha256"
