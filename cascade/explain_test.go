@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,17 +100,21 @@ func TestExplainForgotten(t *testing.T) {
 // failingReads is a files tier that can not be read.
 type failingReads struct {
 	tiers.Files
-	err error
+	err atomic.Pointer[error] // nil: reads go well
 }
 
-func (f failingReads) ReadBatch(_ context.Context, reads []tiers.Read) []error {
+func (f *failingReads) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
+	err := f.err.Load()
+	if err == nil {
+		return f.Files.ReadBatch(ctx, reads)
+	}
 	errs := make([]error, len(reads))
 	for i := range errs {
-		errs[i] = f.err
+		errs[i] = *err
 	}
 	for _, r := range reads {
 		if r.Done != nil {
-			r.Done(f.err)
+			r.Done(*err)
 		}
 	}
 	return errs
@@ -128,6 +133,12 @@ func TestExplainUnread(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, 8<<20, true)
+			if err := r.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			cold := &failingReads{Files: r.cold}
+			r.cold = cold
+			r.open()
 			for i := range 60 {
 				if err := r.stage(ns(fmt.Sprint(i)), data(uint64(i), 300_000)); err != nil {
 					t.Fatal(err)
@@ -136,9 +147,7 @@ func TestExplainUnread(t *testing.T) {
 			if got := wantWhy(t, r.Store, "0", NameReadable, "", ""); got.Levels[0].Here || !got.Levels[1].Here || got.Dirty {
 				t.Errorf("a block of the cold tier: %+v", got)
 			}
-			r.state.Mu.Lock()
-			r.state.Cold.Files = failingReads{r.state.Cold.Files, tc.err}
-			r.state.Mu.Unlock()
+			cold.err.Store(&tc.err)
 			r.want("0", nil)
 			wantWhy(t, r.Store, "0", tc.state, tc.reason, "host")
 		})
