@@ -1,6 +1,7 @@
 package nvme
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -189,7 +190,7 @@ func (a *Arrival) Register(ctx context.Context, crcs [][]uint32) ([]tiers.Slot, 
 		slots := a.settle()
 		for i, s := range slots {
 			if s == nil && crcs[i] != nil {
-				return slots, fmt.Errorf("%s: %w", Name, err)
+				return slots, fmt.Errorf("%s: %w", Name, cmp.Or(err, tiers.ErrUnavailable))
 			}
 		}
 		return slots, nil
