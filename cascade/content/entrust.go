@@ -139,7 +139,7 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 		if here.Put() >= r.Seq || here.Seq() >= seq {
 			return false, nil
 		}
-		l.state.WithdrawLocked(here, here.Seq())
+		l.state.WithdrawLocked(here)
 		if b = l.state.Mu.Blocks[o.Info.ID]; b == nil && o.spilled.Info.ID.IsZero() {
 			return false, nil
 		}

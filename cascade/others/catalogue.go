@@ -61,7 +61,7 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		case f.Dropped:
 			x.withdrawnLocked(&f.Name)
 		default:
-			x.state.WithdrawLocked(n, n.Seq())
+			x.state.WithdrawLocked(n)
 		}
 	}
 	x.state.WakeWaitersLocked()

@@ -150,7 +150,7 @@ func TestWhatTheCatalogueHasIsPublishedInstead(t *testing.T) {
 	f := r.known.Hold(named("a", r.stamp()), parttest.Data(2, size))
 	r.Mu.Lock()
 	n := r.Mu.Names.Get("ns", "a")
-	r.WithdrawLocked(n, n.Seq()+1)
+	r.WithdrawLocked(n)
 	r.Mu.Unlock()
 	r.publish()
 	got := r.peers.Published()

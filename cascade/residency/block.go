@@ -112,22 +112,22 @@ func (s *State) BindRecordedLocked(r block.Name, b *Block) {
 func (s *State) UnbindLocked(n *names.Name) {
 	s.Mu.AssertHeld()
 	id, seq := NameID{n.Namespace(), n.Key()}, s.TickLocked()
-	s.WithdrawLocked(n, seq)
+	s.Mu.Names.Withdraw(n, seq)
+	s.ApplyLocked()
 	s.Watch.InvalidateLocked(id, seq)
 }
 
-// WithdrawLocked is UnbindLocked on this rank alone, as of a tick; n.Seq() withdraws no younger record.
-func (s *State) WithdrawLocked(n *names.Name, seq uint64) {
+// WithdrawLocked is UnbindLocked on this rank alone, as of n's own record: n may be a copy, a tick older than a put that stays.
+func (s *State) WithdrawLocked(n *names.Name) {
 	s.Mu.AssertHeld()
-	s.Mu.Names.Withdraw(n, seq)
+	s.Mu.Names.Withdraw(n, n.Seq())
 	s.ApplyLocked()
 }
 
-// EndLocked withdraws n, which has ended or is forgotten, as of its own record: a later put of it
-// elsewhere, of which this rank has not heard yet, stays.
+// EndLocked withdraws n, which has ended or is forgotten: a later put of it elsewhere, of which this rank has not heard yet, stays.
 func EndLocked(s *State, n *names.Name) {
 	id, copied, seq := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Seq()
-	s.WithdrawLocked(n, seq)
+	s.WithdrawLocked(n)
 	if !copied {
 		s.Watch.InvalidateLocked(id, max(n.Put(), seq)+1)
 	}
@@ -142,8 +142,8 @@ func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
 		return false
 	}
 	s.Count.LostLocked(losslog.Replaced, nil, n)
-	seq := n.Seq() // after a restart n may be a copy, recorded a tick before a put that stays
-	s.WithdrawLocked(n, seq)
+	seq := n.Seq()
+	s.WithdrawLocked(n)
 	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq+1))
 	return true
 }

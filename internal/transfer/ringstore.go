@@ -12,11 +12,11 @@ import (
 // stored in their order.
 func (t *Transfer) beginStore(ctx context.Context, at []int) {
 	t.held = append(t.held, at...)
+	if ctx.Err() != nil {
+		return
+	}
 	b := t.ring.Batch(gio.Write, t.opt.After.Word, t.opt.After.Value)
-	if b == nil || ctx.Err() != nil {
-		if b != nil {
-			b.End()
-		}
+	if b == nil {
 		return
 	}
 	d := cascade.Direct{Store: t.pool.store}

@@ -212,9 +212,9 @@ class MoverWithRing(unittest.TestCase):
         self.rank.command += ["--nvme-paths", f"{self.rank.dir}/disk", "--nvme-bytes", "64MiB", "--nvme-file-bytes", "8KiB"]
         self.rank.start()
 
-    def mover(self, ring=True):
+    def mover(self, ring=True, ring_stores=False):
         memories = [Rows(self.BYTES) for _ in range(self.LAYERS)]
-        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=ring)
+        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=ring, ring_stores=ring_stores)
         self.addCleanup(mover.close)
         return memories, mover
 
@@ -226,16 +226,30 @@ class MoverWithRing(unittest.TestCase):
             mover.save(layer)
         mover.end()
 
-    def test_layers_come_and_go(self):
+    def stored(self, memories, mover):
+        """Stores 32 blocks of every layer, and returns their run and what the memories have then."""
         blocks = list(range(32))
         run = Run(blocks, [bytes([9, i]) for i in blocks])
-        memories, mover = self.mover()
         for i, m in enumerate(memories):
             m.rows[:32] = np.random.default_rng(i).integers(0, 256, (32, self.BYTES), dtype=np.uint8)
         want = [m.rows.copy() for m in memories]
         self.step(mover, Step(stores=[run]))
         mover.drain(30)
         self.assertEqual((mover.counts.stored, mover.counts.not_stored), (32 * self.LAYERS, 0))
+        return run, want
+
+    def loaded(self, memories, mover, run, want):
+        """Loads a run into memories without it."""
+        for m in memories:
+            m.rows[:] = 0
+        self.step(mover, Step(loads=[run]))
+        self.assertEqual(mover.take_failed(), set())
+        for m, rows in zip(memories, want, strict=True):
+            np.testing.assert_array_equal(m.rows, rows)
+
+    def test_layers_come_and_go(self):
+        memories, mover = self.mover()
+        run, want = self.stored(memories, mover)
         filler = Pool(4 * MIB)
         with Client(self.rank.socket) as c:  # the layers leave memory
             region = c.region(fd=filler.fd)
@@ -243,12 +257,7 @@ class MoverWithRing(unittest.TestCase):
                 filler.fill(i)
                 c.store("ns", region, names(4), extents(4, MIB))
         for turn in range(3):
-            for m in memories:
-                m.rows[:] = 0
-            self.step(mover, Step(loads=[run]))
-            self.assertEqual(mover.take_failed(), set())
-            for m, rows in zip(memories, want, strict=True):
-                np.testing.assert_array_equal(m.rows, rows)
+            self.loaded(memories, mover, run, want)
             if turn == 1:
                 upgrade(self.rank.socket)  # the ring ends, and the next step has another one
                 until(lambda: mover._ring.ended, "the ring ends")
@@ -259,28 +268,14 @@ class MoverWithRing(unittest.TestCase):
         self.assertFalse(mover._ring.ended)
 
     def test_layers_that_go_by_the_ring(self):
-        blocks = list(range(32))
-        run = Run(blocks, [bytes([9, i]) for i in blocks])
         with Client(self.rank.socket) as c:
             until(lambda: not next(t for t in c.stats()["tiers"] if t["name"] == "nvme")["usage"]["Missing"], "the pool is made")
-        memories = [Rows(self.BYTES) for _ in range(self.LAYERS)]
-        mover = Mover(Client(self.rank.socket), "ns", memories, self.BYTES, MIB, ring=True, ring_stores=True)
-        self.addCleanup(mover.close)
-        for i, m in enumerate(memories):
-            m.rows[:32] = np.random.default_rng(i).integers(0, 256, (32, self.BYTES), dtype=np.uint8)
-        want = [m.rows.copy() for m in memories]
-        self.step(mover, Step(stores=[run]))
-        mover.drain(30)
-        self.assertEqual((mover.counts.stored, mover.counts.not_stored), (32 * self.LAYERS, 0))
+        memories, mover = self.mover(ring_stores=True)
+        run, want = self.stored(memories, mover)
         with Client(self.rank.socket) as c:
             tiers = {t["name"]: t["usage"]["Blocks"] for t in c.stats()["tiers"]}
         self.assertEqual((tiers["shm"], tiers["nvme"]), (0, 32 * self.LAYERS))
-        for m in memories:
-            m.rows[:] = 0
-        self.step(mover, Step(loads=[run]))
-        self.assertEqual(mover.take_failed(), set())
-        for m, rows in zip(memories, want, strict=True):
-            np.testing.assert_array_equal(m.rows, rows)
+        self.loaded(memories, mover, run, want)
 
     def test_a_rank_without_disks(self):
         rank = Rank("32MiB").start()
