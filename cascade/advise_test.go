@@ -1,25 +1,12 @@
 package cascade
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
 
 	"cascadekv/internal/block"
-	"cascadekv/tiers"
 )
-
-// slowFiles is a cold tier each of whose reads takes a while more.
-type slowFiles struct {
-	tiers.Files
-	wait time.Duration
-}
-
-func (s slowFiles) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
-	time.Sleep(s.wait)
-	return s.Files.ReadBatch(ctx, reads)
-}
 
 // TestAdviseOfASlowTier: once some loads were slow, what lies in that tier is not worth loading for a
 // client that computes faster, and is not brought here for it; what is in memory is.
@@ -28,7 +15,7 @@ func TestAdviseOfASlowTier(t *testing.T) {
 	j := &job{t: t, dir: t.TempDir(), segmentBytes: 1 << 20}
 	j.open(1, 8<<20)
 	r := j.ranks[0]
-	r.state.Cold.Files = slowFiles{r.state.Cold.Files, 20 * time.Millisecond}
+	r.cold.set(readsTake(20 * time.Millisecond))
 	var keys []string
 	for i := range n {
 		keys = append(keys, fmt.Sprint("k", i))

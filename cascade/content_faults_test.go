@@ -22,6 +22,12 @@ type hooks struct {
 	evict  func() error
 	unlink func() error
 	reload func() error
+	read   func() // no call of ReadBatch fails for it
+}
+
+// readsTake has each read take a while more.
+func readsTake(wait time.Duration) hooks {
+	return hooks{read: func() { time.Sleep(wait) }}
 }
 
 // hooked is the cold tier of a rank of a job. Tests change its hooks while the rank uses it.
@@ -44,6 +50,9 @@ func (h *hooked) now() hooks {
 	now := h.hooks
 	if now.sync == nil {
 		now.sync = func(context.Context) error { return nil }
+	}
+	if now.read == nil {
+		now.read = func() {}
 	}
 	for _, hook := range []*func() error{&now.link, &now.put, &now.evict, &now.unlink, &now.reload} {
 		if *hook == nil {
@@ -96,6 +105,11 @@ func (h *hooked) Put(ctx context.Context, items ...tiers.Item) error {
 		return err
 	}
 	return h.Files.Put(ctx, items...)
+}
+
+func (h *hooked) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
+	h.now().read()
+	return h.Files.ReadBatch(ctx, reads)
 }
 
 // told is what a rank tells another one that it entrusts with its names of a block.

@@ -1,7 +1,6 @@
 package cascade
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"cascadekv/cascade/load"
-	"cascadekv/tiers"
 )
 
 // TestDeclare: what is declared reaches the policy of the blocks that are here, is no access, and a later use takes
@@ -187,7 +185,7 @@ func TestDeclareSoonHasABound(t *testing.T) {
 	j.drainAll(0)
 	a.dropMemory(t)
 	release := make(chan struct{})
-	a.state.Cold.Files = heldFiles{a.state.Cold.Files, release}
+	a.cold.set(hooks{read: func() { <-release }})
 	for _, key := range keys {
 		Declare(t.Context(), a.Store, "ns", []string{key}, Hint{Soon: true})
 	}
@@ -196,15 +194,4 @@ func TestDeclareSoonHasABound(t *testing.T) {
 	}
 	close(release)
 	a.wantNothingComes(t)
-}
-
-// heldFiles reads once release is closed.
-type heldFiles struct {
-	tiers.Files
-	release chan struct{}
-}
-
-func (f heldFiles) ReadBatch(ctx context.Context, reads []tiers.Read) []error {
-	<-f.release
-	return f.Files.ReadBatch(ctx, reads)
 }

@@ -15,10 +15,9 @@ import (
 // answers: a DEL has as many keys as a client likes, and each of them has failed.
 func TestOneCommandLogsFewLines(t *testing.T) {
 	const keys = 200
-	j := newJob(t, 2, 8<<20)
 	var lines bytes.Buffer
-	s := j.ranks[0]
-	s.state.Log = slog.New(slog.NewTextHandler(&lines, nil))
+	j := &job{t: t, log: slog.NewTextHandler(&lines, nil)}
+	s := j.open(2, 8<<20).ranks[0]
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for i := range keys {

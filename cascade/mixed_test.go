@@ -70,7 +70,7 @@ func TestDeletedAfterTheProbe(t *testing.T) {
 	a.dropMemory(t)
 	a.space.SpillAll(t.Context())
 	j.settle()
-	a.state.Cold.Files = slowFiles{a.state.Cold.Files, 30 * time.Millisecond}
+	a.cold.set(readsTake(30 * time.Millisecond))
 	learn(a.state.Cold, 300*time.Millisecond)
 	learn(a.state.Remote, time.Millisecond)
 	if p := a.Probe(t.Context(), "ns", keys); p.Hits != len(keys) {

@@ -58,7 +58,7 @@ func twoCopies(t *testing.T, cold time.Duration, spilled bool) (j *job, keys []s
 		}
 	}
 	j.settle()
-	a.state.Cold.Files = slowFiles{a.state.Cold.Files, cold}
+	a.cold.set(readsTake(cold))
 	learn(a.state.Cold, cold)
 	learn(a.state.Remote, time.Millisecond)
 	return j, keys

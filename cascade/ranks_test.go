@@ -35,6 +35,7 @@ type job struct {
 	late  atomic.Int64    // how much later the stores take it to be, nanoseconds
 	skew  []time.Duration // how much later each rank takes it to be besides; nil: none do
 	links sim.Options
+	log   slog.Handler // of the stores; nil: nothing is logged
 
 	below map[fabric.Rank]tiers.Memory // memory below shm
 
@@ -81,7 +82,7 @@ func (j *job) start(rank fabric.Rank, incarnation uint64, shmBytes int64) *jobRa
 		call, fetch = time.Second, 30*time.Second
 	}
 	o := Options{
-		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(slog.DiscardHandler), SweepEvery: cmp.Or(j.sweepEvery, -1),
+		Memory: []tiers.Memory{m}, Limits: Limits{FetchDeadline: fetch}, Log: slog.New(cmp.Or(j.log, slog.DiscardHandler)), SweepEvery: cmp.Or(j.sweepEvery, -1),
 		Now: func() time.Time { return time.Now().Add(time.Duration(j.late.Load()) + skew) },
 	}
 	if below := j.below[rank]; below != nil {
