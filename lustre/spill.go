@@ -35,13 +35,15 @@ func (t *Tier) Spilled() []tiers.SpilledFile {
 		// Withdrawals are all that keeps the directory of a run that has ended: the merge moves
 		// them to a file of this run, but for those that nothing needs.
 		bare := f.Earlier && f.Blocks == 0 && u.Names == 0 && u.Stale == 0
-		wasted := u.Known && (u.Stale >= staleShare || f.Crowds || bare)
+		// As each block was put with a name, those without one in the file are mostly of use to nobody.
+		nameless := f.Blocks > 0 && float64(u.Names) <= (1-staleShare)*float64(f.Blocks)
+		wasted := u.Known && (u.Stale >= staleShare || nameless || f.Crowds || bare)
 		all[i] = tiers.SpilledFile{Part: f.Part, Number: f.Number, Path: segment.Path(f.Part, f.Number), Bytes: f.Size, Blocks: f.Blocks, Names: u.Names, Wasted: wasted}
 	}
 	return all
 }
 
-// staleShare is which share of a file's names must stand for nothing for the file to be
+// staleShare is which share of a file's names must stand for nothing, or of its blocks have no name, for the file to be
 // worth merging: about half of its bytes come back then.
 const staleShare = 0.5
 

@@ -319,3 +319,26 @@ func TestWithdrawnAsOfItsPut(t *testing.T) {
 	}
 	r.wantNames("again", "c", "d", "e")
 }
+
+// TestNamelessBlocks: a file that only the catalogue knows is worth reloading if half of its blocks have no name in it, also
+// where it has none at all that could turn out to stand for nothing: their names lay in another file.
+func TestNamelessBlocks(t *testing.T) {
+	for named := range 3 {
+		r := newRuns(t)
+		r.begin(0, 1)
+		r.round()
+		for i := range 2 { // which is a file
+			key := ""
+			if i < named {
+				key = fmt.Sprint("k", i)
+			}
+			r.put(key, uint64(1+i))
+		}
+		r.put("more", 10)
+		r.spillAll()
+		if got := r.Spilled(); len(got) != 1 || got[0].Blocks != 2 || got[0].Names != named || got[0].Wasted != (named < 2) {
+			t.Errorf("%d of 2 blocks have names: spilled %+v", named, got)
+		}
+		r.end()
+	}
+}
