@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/dht"
 	"cascadekv/dht/fabric"
 )
 
@@ -335,6 +336,67 @@ func TestTheKeeperDiesMeanwhile(t *testing.T) {
 				j.afterRestart().wantTwice(engineKey)
 			})
 		}
+	}
+}
+
+// TestAKeeperThatMayBeDead: while a rank does not know whether the keeper of its second copies lives, it keeps them, and it
+// gives them up once it does.
+func TestAKeeperThatMayBeDead(t *testing.T) {
+	j := twice(t, false, engineKey)
+	giver := j.ranks[1]
+	j.late.Store(int64(time.Minute)) // no ring has changed lately, after which all is stated again
+	time.Sleep(1500 * time.Millisecond)
+	keeper := dht.Member{Rank: 0, Incarnation: j.members()[0].Incarnation, State: fabric.Suspect}
+	giver.node.SetMembers(keeper)
+	giver.space.MergeAll(t.Context())
+	if n, _ := j.durable(1); n != secondBlocks {
+		t.Errorf("%d of %d second copies are left while the keeper may be dead", n, secondBlocks)
+	}
+	keeper.State = fabric.Alive
+	giver.node.SetMembers(keeper)
+	eventually(t, "the keeper answers in time", func() bool {
+		giver.space.MergeAll(t.Context())
+		n, _ := j.durable(1)
+		return n == 0
+	})
+	j.wantTwice(engineKey)
+}
+
+// TestSpilledBytesThatGetANameAgain: bytes that lie in a file of which the catalogue alone knows, and that had no name when
+// the rank began, have one again. Others that put them know that they are there, and write no second copy.
+func TestSpilledBytesThatGetANameAgain(t *testing.T) {
+	j := threeRanks(t, true)
+	r, p := j.ranks[1], data(1, 9000)
+	for i := range 4 {
+		r.putKey(t, fmt.Sprint("old", i), data(uint64(1+i), 9000))
+	}
+	for i := range 2 { // ends the file
+		r.putKey(t, fmt.Sprint("last", i), data(uint64(100+i), 200<<10))
+		j.drainAll(1)
+	}
+	r.space.SpillAll(t.Context())
+	if !r.Delete(t.Context(), "ns", "old0") {
+		t.Fatal("nothing is deleted")
+	}
+	j.drainAll(1)
+	j.restart(1)
+	r = j.ranks[1]
+	if _, err := r.AdoptParts(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if at := r.state.Cold.Own(idOf(p))[0]; at == nil {
+		t.Fatal("the bytes are in no file that is spilled")
+	}
+	r.putKey(t, "new", p)
+	j.drainAll(1)
+	j.ranks[0].putKey(t, "other", p)
+	j.drainAll(0)
+	if n, _ := j.durable(0); n != 0 {
+		t.Error("there is a second copy of the bytes")
+	}
+	for _, one := range j.ranks {
+		one.wantAt(t, "new", p)
+		one.wantAt(t, "other", p)
 	}
 }
 

@@ -1,6 +1,7 @@
 package dht
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -13,9 +14,9 @@ import (
 // Claim states contents (directory.Contents) that this rank is about to write to
 // segments, and returns for each who has the bytes, in parallel to the list: owners with
 // segments first, then those that have claimed them, in the order of their claims, this
-// rank among them. Only processes that live are named. Nil: its home did not answer. It
-// asks the first home alone, so that all ranks see the same order; two messages for 128
-// contents.
+// rank among them; those of which it is not known whether they live last, and none that is dead.
+// Nil: its home did not answer. It asks the first home alone, so that all ranks see the same order;
+// two messages for 128 contents.
 func (n *Node) Claim(ctx context.Context, list []directory.Statement) [][]directory.Statement {
 	v := n.view.Load()
 	homes := map[fabric.Rank][]int{}
@@ -39,15 +40,19 @@ func (n *Node) Claim(ctx context.Context, list []directory.Statement) [][]direct
 	}
 	wait.Wait()
 	for i, copies := range found {
-		found[i] = slices.DeleteFunc(copies, func(s directory.Statement) bool { return s.Owner != n.self && !v.lives(s.Owner, s.Incarnation) })
+		copies = slices.DeleteFunc(copies, func(s directory.Statement) bool { return s.Owner != n.self && v.dead(s.Owner, s.Incarnation) })
+		slices.SortStableFunc(copies, func(a, b directory.Statement) int { return cmp.Compare(v.doubted(&a), v.doubted(&b)) })
+		found[i] = copies
 	}
 	return found
 }
 
-// lives reports whether a process is not known to be dead, or to be silent.
-func (v *view) lives(r fabric.Rank, incarnation uint64) bool {
-	m, known := v.members[r]
-	return known && m.State == fabric.Alive && m.Incarnation == incarnation
+// doubted is 1 of a statement of a process of which it is not known whether it lives, else 0.
+func (v *view) doubted(s *directory.Statement) int {
+	if m, known := v.members[s.Owner]; known && m.State == fabric.Alive && m.Incarnation == s.Incarnation {
+		return 0
+	}
+	return 1
 }
 
 func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.Statement, part []int, found [][]directory.Statement) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cascadekv/cascade/eviction"
+	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
 	"cascadekv/cascade/tombstones"
 	"cascadekv/dht/directory"
@@ -29,7 +30,7 @@ type Peers interface {
 
 	// Claim states contents to their homes and returns who has them, in parallel: owners
 	// with segments first, then those that claimed them, in order, this rank among them;
-	// nil where nothing is known. Only processes that live are named.
+	// nil where nothing is known. None that is dead is named, and those that may be come last.
 	Claim(ctx context.Context, claims []directory.Statement) [][]directory.Statement
 
 	// Invalidate withdraws copies of a statement: s has those that are left. It does not
@@ -172,6 +173,14 @@ func (l *Ledger) PlacedLocked(b *residency.Block) {
 	}
 }
 
+// RestsLocked queues a block for a statement to its homes that was given a name, and that the catalogue alone knows
+// in this rank's files: they may not have heard of it, for it may have had none since this rank began.
+func (l *Ledger) RestsLocked(b *residency.Block) {
+	if b.Info.Size >= Least && !b.Info.ID.IsProvisional() {
+		l.MovedLocked(b)
+	}
+}
+
 // MovedLocked queues a block for a statement to its homes.
 func (l *Ledger) MovedLocked(b *residency.Block) {
 	if l.guarded.peers == nil {
@@ -212,6 +221,12 @@ func (l *Ledger) publish(p Peers) {
 	for ids := l.take(); len(ids) > 0; ids = l.take() {
 		p.Publish(l.State(ids...)...)
 	}
+}
+
+// rests reports whether b may be a copy of what the catalogue alone knows in this rank's files: its names are this rank's.
+// The catalogue may not have these yet.
+func rests(b *residency.Block) bool {
+	return b.From != nil && slices.ContainsFunc(b.Names(), func(n *names.Name) bool { return !n.Copied() })
 }
 
 // step bounds the blocks that are described in one go with the mutex held.
@@ -298,7 +313,7 @@ func (l *Ledger) Each(want func(namespace, key string) bool, fn func(directory.S
 	l.state.Mu.Lock()
 	var all []residency.BlockID
 	for id, b := range l.state.Mu.Blocks {
-		if keeps(b) || b.Stated == residency.StatedClaim {
+		if keeps(b) || b.Stated == residency.StatedClaim || rests(b) {
 			all = append(all, id)
 		}
 	}
