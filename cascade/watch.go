@@ -13,6 +13,7 @@ func (w watcher) EnqueuePublishAllLocked(b *residency.Block) {
 	w.s.others.EnqueuePublishAllLocked(b)
 	w.s.content.PlacedLocked(b)
 }
+func (w watcher) RestsLocked(b *residency.Block) { w.s.content.RestsLocked(b) }
 func (w watcher) InvalidateLocked(id residency.NameID, below uint64) {
 	w.s.others.InvalidateLocked(id, below)
 }

@@ -44,7 +44,7 @@ func (m *Level) RankLocked(b *Block, old bool) {
 	}
 	meta := m.state.MetaLocked(b)
 	meta.Old = old
-	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Clock(), meta, b), Bytes: m.StoredSize(b)}
+	b.Below = coldState{Ranked: true, Old: old, Node: m.insert(m.state.Clock(), meta, b), Bytes: m.Files.StoredSize(b.Info)}
 	m.Bytes += b.Below.Bytes
 	if old {
 		m.Old += b.Below.Bytes
@@ -94,12 +94,6 @@ func (m *Level) LeaveLocked(b *Block, evicted bool) {
 	m.state.PlacementChangedLocked(b)
 }
 
-// StoredSize returns the bytes that a block takes in the cold tier: fewer than
-// it has where the tier encodes it.
-func (m *Level) StoredSize(b *Block) int64 {
-	return m.Files.StoredSize(b.Info)
-}
-
 // linkFromLocked records a name of b, a copy of what the catalogue has, where that lies.
 // In another owner's segment that is not done: then b is dirty, as any block that is in
 // memory only. What was put elsewhere is recorded there.
@@ -111,6 +105,7 @@ func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	if err == nil {
 		m.state.NoteLinkLocked(nil)
 		b.LinkSeq = m.state.Mu.Writes.LinkSeq
+		m.state.Watch.RestsLocked(b)
 		return
 	}
 	if !errors.Is(err, tiers.ErrNotFound) {

@@ -125,6 +125,10 @@ type Watcher interface {
 	ShowAllLocked(*Block)
 	HideLocked(*names.Name)
 
+	// RestsLocked is called when a name was given to a block of which the catalogue alone knows where
+	// this rank's files have it.
+	RestsLocked(*Block)
+
 	// CataloguedLocked is called when the catalogue has names that are not in the state: what
 	// is not here may be there from then on.
 	CataloguedLocked()

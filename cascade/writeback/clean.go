@@ -121,7 +121,7 @@ func (w *Writer) endBatch(written []*residency.View) {
 	w.state.Mu.Lock()
 	defer w.state.Mu.Unlock()
 	for _, v := range written {
-		w.state.Cold.Writes.Take(w.state.Cold.StoredSize(v.Block()))
+		w.state.Cold.Writes.Take(w.state.Cold.Files.StoredSize(v.Block().Info))
 	}
 	w.state.Mu.Writes.Batch.InFlight = false
 	w.state.WakeWaitersLocked()

@@ -315,7 +315,7 @@ func checkBelow(t testing.TB, s *residency.State, b *residency.Block) int64 {
 	if !at.Ranked {
 		return 0
 	}
-	if want := s.Cold.StoredSize(b); at.Bytes != want {
+	if want := s.Cold.Files.StoredSize(b.Info); at.Bytes != want {
 		t.Errorf("block %v takes %d bytes in the cold tier, counted %d", b.Info.ID, want, at.Bytes)
 	}
 	if at.Held != (s.InNear(b) || b.Loading || b.Needed()) {

@@ -56,6 +56,9 @@ func (w *Watcher) NoteFullLocked() { w.record("full") }
 // CataloguedLocked implements residency.Watcher.
 func (w *Watcher) CataloguedLocked() { w.record("spills") }
 
+// RestsLocked implements residency.Watcher.
+func (w *Watcher) RestsLocked(*residency.Block) { w.record("rests") }
+
 // InvalidateFetchLocked implements others.Fetches.
 func (w *Watcher) InvalidateFetchLocked(id residency.NameID, _ uint64) {
 	w.record("invalidate fetch " + id.Key)
