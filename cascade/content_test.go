@@ -304,3 +304,57 @@ func TestAKeeperHasPutTheNameItself(t *testing.T) {
 		}
 	}
 }
+
+// TestReliedPutsHideOlderOnes: a rank has a put of a name in its files, whether or not the catalogue alone knows, and then puts
+// other bytes under the name that another rank keeps. The older put is never found again, by the rank itself or one that takes in
+// its files, though another name keeps its bytes, and whether the later one stays or is lost.
+func TestReliedPutsHideOlderOnes(t *testing.T) {
+	old, now := data(1, 9000), data(2, 9000)
+	for _, spilled := range []bool{false, true} {
+		for _, lost := range []bool{false, true} {
+			t.Run(fmt.Sprintf("spilled %v, lost %v", spilled, lost), func(t *testing.T) {
+				j := threeRanks(t, true)
+				r := j.ranks[1]
+				for _, one := range j.ranks {
+					if _, err := one.AdoptParts(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r.putKey(t, "x", old)
+				r.putKey(t, "same", old)
+				for i := range 2 { // ends the file
+					r.putKey(t, fmt.Sprint("last", i), data(uint64(100+i), 200<<10))
+					j.drainAll(1)
+				}
+				if spilled {
+					r.dropMemory(t)
+					r.space.SpillAll(t.Context())
+				}
+				j.ranks[0].putKey(t, "other", now)
+				j.drainAll(0)
+				r.putKey(t, "x", now)
+				j.drainAll(1)
+				if n := r.Stats().Relied; n != 1 {
+					t.Fatalf("the rank relies on others for %d blocks", n)
+				}
+				if err := r.Settle(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if f := r.others.Catalogue.Peek("ns", []string{"x"})[0]; !f.Info.ID.IsZero() {
+					t.Errorf("the catalogue has %v of the name", f.Info.ID)
+				}
+				if lost {
+					j.removeFiles(0)
+				}
+				for _, one := range j.afterRestart().ranks {
+					one.wantAt(t, "same", old)
+					if lost {
+						one.wantMiss(t, "x")
+					} else {
+						one.wantAt(t, "x", now)
+					}
+				}
+			})
+		}
+	}
+}

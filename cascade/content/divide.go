@@ -200,7 +200,8 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 }
 
 // becomeCopyLocked makes what is in memory of a candidate a copy of what another rank keeps, if
-// it has no other names by now.
+// it has no other names by now. The names are recorded there and not here: what this rank's files have of older
+// puts of them is withdrawn, for homes take this rank's own word for what it has.
 func (l *Ledger) becomeCopyLocked(c *candidate) bool {
 	b := c.block
 	if l.state.Mu.Blocks[b.Info.ID] != b || b.Info != c.info || b.HasLowerCopy() || !b.InAny() || len(b.Names()) == 0 || !c.reportedLocked() {
@@ -208,6 +209,7 @@ func (l *Ledger) becomeCopyLocked(c *candidate) bool {
 	}
 	for _, n := range b.Names() {
 		l.state.Mu.Names.SetCopied(n)
+		l.state.Watch.InvalidateLocked(residency.NameID{NS: n.Namespace(), Key: n.Key()}, n.Put())
 	}
 	b.From = c.at
 	l.state.PlacementChangedLocked(b)
