@@ -174,7 +174,8 @@ func TestDeleteSegment(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left != 20+20+19 { // blocks, names, links
+	// Blocks, names, links; one link less where the names came while the rest of the run was being removed: they are a run of their own.
+	if left != 20+20+19 && left != 20+20+18 {
 		t.Errorf("%d keys left", left)
 	}
 	if err := x.DeleteSegment(ctx, seg(99)); err != nil {
