@@ -203,17 +203,51 @@ func TestLotFiles(t *testing.T) {
 	defer l.Close()
 	all, err := tr.Containers()
 	noError(t, err)
-	noError(t, l.OpenFor(all))
-	own := map[int]bool{}
-	for _, c := range l.Containers() {
-		own[c] = true
-	}
+	files, err := l.Open()
+	noError(t, err)
 	for i, f := range all {
 		_, err := f.WriteAt(make([]byte, page), page)
-		if (err == nil) != own[i] {
-			t.Errorf("container %d, of the lot: %v; a write: %v", i, own[i], err)
+		if err == nil {
+			t.Errorf("container %d can be written to", i)
 		}
 		noError(t, f.Close())
 	}
-	wantErr(t, "files that are not open", l.OpenFor(make([]*os.File, len(all))), tiers.ErrUnavailable)
+	own := l.Containers()
+	for _, c := range own {
+		_, err := files[c].WriteAt(make([]byte, page), page)
+		noError(t, err, files[c].Close())
+	}
+	if len(own) == 0 || len(files) != len(own) {
+		t.Errorf("%d files of %d are open", len(files), len(own))
+	}
+	noError(t, os.Remove(tr.store.Containers()[own[len(own)-1]]))
+	_, err = l.Open()
+	wantErr(t, "a file that is gone", err, tiers.ErrUnavailable)
+}
+
+// TestLotOfNone: a tier that is being closed has no lot for anybody, also while it waits for who still has a block.
+func TestLotOfNone(t *testing.T) {
+	_, o := rig(t)
+	tr := opened(t, o)
+	it := item(1, unit)
+	noError(t, tr.Put(t.Context(), it))
+	p, err := tr.Pin(it.Info.ID)
+	noError(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- tr.Close() }()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		p, err := tr.Pin(it.Info.ID)
+		if errors.Is(err, tiers.ErrClosed) {
+			break
+		}
+		noError(t, err)
+		if p.Release(); time.Now().After(end) {
+			t.Fatal("it is not being closed")
+		}
+	}
+	if tr.TakeLot() != nil {
+		t.Error("a tier that is being closed gives a lot")
+	}
+	p.Release()
+	noError(t, <-closed)
 }
