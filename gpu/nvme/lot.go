@@ -119,8 +119,10 @@ func (l *Lot) Reserve(sizes []int64) *Arrival {
 	for _, size := range sizes {
 		n := t.files(size)
 		if files += n; size <= 0 || files > free {
+			if l.used+files <= int64(l.lot.Files()) {
+				t.kick() // what has left is free once that is in the log
+			}
 			files -= n
-			t.kick() // what has left is free once that is in the log
 			break
 		}
 		b := arriving{newStay(), size, len(ids)}

@@ -225,6 +225,40 @@ func TestLotFiles(t *testing.T) {
 	wantErr(t, "a file that is gone", err, tiers.ErrUnavailable)
 }
 
+// TestLotThatIsFull: who finds no room in a lot has the log written if blocks have left, whose room is free then, and else not: that is a sync of the disk.
+func TestLotThatIsFull(t *testing.T) {
+	_, o := rig(t)
+	tr := opened(t, o)
+	l := tr.TakeLot()
+	defer l.Close()
+	a, b := item(1, 2*unit), item(2, 6*unit)
+	noError(t, commitIn(t, tr, l, a), commitIn(t, tr, l, b), tr.Sync(t.Context()))
+	passes := func() uint64 {
+		defer tr.lock()()
+		return tr.mu.begun
+	}
+	before := passes()
+	for range 20 {
+		if l.Reserve([]int64{unit}) != nil {
+			t.Fatal("a full lot has room")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n := passes() - before; n > 0 {
+		t.Errorf("the log was written %d times for nothing", n)
+	}
+	noError(t, tr.Evict(a.Info.ID))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if got := l.Reserve([]int64{2 * unit}); got != nil {
+			got.Abort()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the room of what has left does not come back")
+		}
+	}
+}
+
 // TestLotOfNone: a tier that is being closed has no lot for anybody, also while it waits for who still has a block.
 func TestLotOfNone(t *testing.T) {
 	_, o := rig(t)
