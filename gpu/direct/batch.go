@@ -45,9 +45,10 @@ type object struct {
 }
 
 // Batch returns an empty batch of one direction that begins once event word word, 1 to Words, has reached a value: int32(word - value)
-// >= 0. nil when as many batches as a ring has are in use, it has ended, or it has no files to write to.
+// >= 0. nil when as many batches as a ring has are in use, it has ended, or it has no files to write to yet.
 func (r *Ring) Batch(op gio.Op, word int, value uint32) *Batch {
-	if op == gio.Write && r.lot == nil {
+	if op == gio.Write && !r.Writes() {
+		r.look()
 		return nil
 	}
 	got, err := r.queue.GetIOCB(1, &gio.Event{Word: word, Value: value})
@@ -105,7 +106,7 @@ func (b *Batch) Store(from [][]region.Extent) (has []bool) {
 			at, sizes = append(at, i), append(sizes, size)
 		}
 	}
-	if b.arrival = b.r.lot.Reserve(sizes); b.arrival == nil {
+	if b.arrival = b.r.lot.Load().Reserve(sizes); b.arrival == nil {
 		return has
 	}
 	for n := range b.arrival.Blocks() {
@@ -127,7 +128,7 @@ func (b *Batch) add(disk []store.Extent, memory []region.Extent) (ok bool) {
 	}()
 	rest, done := memory, int64(0) // done: of rest[0]
 	for _, e := range disk {
-		if e.Bytes%page != 0 || e.Offset%page != 0 || e.Container >= len(b.r.files) || b.r.files[e.Container] < 0 {
+		if e.Bytes%page != 0 || e.Offset%page != 0 || e.Container >= len(b.r.has) || !b.r.has[e.Container].Load() {
 			return false
 		}
 		for at := int64(0); at < e.Bytes; {
@@ -138,7 +139,7 @@ func (b *Batch) add(disk []store.Extent, memory []region.Extent) (ok bool) {
 			n := min(e.Bytes-at, rest[0].Length-done, gio.BufferBytes-memory%gio.BufferBytes)
 			b.iocb.Ctx[len(b.moves)] = gio.IOCTX{
 				Address: uint64(memory % gio.BufferBytes), ID: uint32(memory / gio.BufferBytes), Length: uint32(n),
-				File: uint32(b.r.files[e.Container]), Offset: uint64(e.Offset + at), Bytes: uint32(n),
+				File: uint32(e.Container), Offset: uint64(e.Offset + at), Bytes: uint32(n),
 			}
 			b.moves, at, done = append(b.moves, region.Extent{Offset: memory, Length: n}), at+n, done+n
 			if done == rest[0].Length {

@@ -10,7 +10,7 @@
 // A ring has the files that were ready when it was made, open for reading alone. What it can not read (a block that lies in another
 // file, or not on whole pages) is for the caller to bring by another way, and so is a block that fails: the ring withdraws nothing.
 // One that writes has a lot (package nvme) besides, open for writing: room of its own, which no other ring and nobody else writes to while any of its
-// writes may be under way.
+// writes may be under way. It may have it later than its client has the ring: when the disks have a lot.
 //
 // A client can write anything into its ring at any time, and so into its lot. What this process believes of it is the end of an I/O, which
 // only that client's own memory and blocks depend on; no block counts as read whose bytes fail their checksum, and one that is written

@@ -18,11 +18,11 @@ import (
 func scribble(t *testing.T, r *Ring, bytes int64) {
 	t.Helper()
 	copy(r.server.Data(), noise.Bytes(99, int(bytes)))
-	for _, c := range r.lot.Containers() {
+	for _, c := range r.lot.Load().Containers() {
 		for _, at := range []int64{0, bytes} {
 			got, err := r.queue.GetIOCB(1, nil)
 			must(t, err)
-			got[0].Ctx[0] = gio.IOCTX{Length: uint32(bytes), File: uint32(r.files[c]), Offset: uint64(at), Bytes: uint32(bytes)}
+			got[0].Ctx[0] = gio.IOCTX{Length: uint32(bytes), File: uint32(c), Offset: uint64(at), Bytes: uint32(bytes)}
 			got[0].Set(gio.Write, 1)
 			must(t, r.queue.IssueIO([]uint32{got[0].ID}, 0))
 			must(t, r.queue.WaitCQE(t.Context(), got[0].ID))

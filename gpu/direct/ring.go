@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
@@ -28,10 +31,6 @@ type Options struct {
 	Bytes  int64  // of its memory, at most 16 GiB; whole pages
 	Engine string // of gpu/gio, "" for the best that works
 
-	// Lot, if there is one, is where the ring writes: its containers are open for that. It is the ring's, which closes it once all of the ring is
-	// given back.
-	Lot *nvme.Lot
-
 	// Fault makes reads and writes fail, for tests; see gio.Options.
 	Fault func(gio.IO) gio.Fault
 }
@@ -40,14 +39,30 @@ type Options struct {
 type Ring struct {
 	server *gio.Server
 	queue  *gio.Queue
-	lot    *nvme.Lot // nil: it only reads
-	done   <-chan struct{}
-	files  []int32 // of containers, by number, the file of the ring; -1: none
+	has    []atomic.Bool // of the containers, by number, those that are files of the ring, under the same numbers
 	peer   *net.UnixConn
+
+	disks *nvme.Tier               // where it is to write; nil: it only reads
+	lot   atomic.Pointer[nvme.Lot] // where it writes; nil: it has none yet
+	seek  seek
+	done  chan struct{}
 }
 
-// Over makes a ring over the files of disks. write: it writes too, if they have a lot; o.Lot is not used. The caller closes it. Errors: those
-// of Open, tiers.ErrUnavailable.
+// seek is the search of a ring for a lot.
+type seek struct {
+	sync.Mutex
+	next  time.Time // before that there is none
+	over  bool      // nor is there one while it runs, or once the ring has one, or has ended
+	ended bool      // the ring takes none any more
+	own   *nvme.Lot // the ring's until it has ended, whether it writes there or not
+}
+
+// seekEvery is how often at most a ring that is to write looks for a lot: that costs a look at all free GPU files.
+const seekEvery = 5 * time.Second
+
+// Over makes a ring over the files of disks. write: it is to write too, in a lot of theirs, which is the ring's until all of it is given back. While
+// they have none for it, it looks for one with each batch of writes, every few seconds at most. The caller closes it. Errors: those of Open,
+// tiers.ErrUnavailable.
 func Over(disks *nvme.Tier, write bool, o Options) (*Ring, error) {
 	containers, err := disks.Containers()
 	if err != nil {
@@ -60,61 +75,106 @@ func Over(disks *nvme.Tier, write bool, o Options) (*Ring, error) {
 			}
 		}
 	}()
-	if o.Lot = nil; write {
-		o.Lot = disks.TakeLot()
+	if !write {
+		disks = nil
 	}
-	if o.Lot != nil {
-		if err := o.Lot.OpenFor(containers); err != nil {
-			return nil, errors.Join(err, o.Lot.Close())
-		}
-	}
-	return Open(containers, o)
-}
-
-// Open makes a ring over the files of containers, by number, nil for none; it keeps copies of their descriptors. The caller
-// closes it. Errors: ErrNoFiles, those of gio.Serve.
-func Open(containers []*os.File, o Options) (*Ring, error) {
-	r, err := open(containers, o)
-	switch {
-	case o.Lot == nil:
-	case err != nil:
-		err = errors.Join(err, o.Lot.Close())
-	default:
-		done := make(chan struct{})
-		r.done = done
-		go func() {
-			defer close(done)
-			<-r.server.Done() // a write that is late may still come before
-			_ = o.Lot.Close() // its room stays in use then
-		}()
+	r, err := open(containers, o, disks)
+	if err == nil && write {
+		r.takeLot()
 	}
 	return r, err
 }
 
-func open(containers []*os.File, o Options) (*Ring, error) {
-	r := &Ring{files: make([]int32, len(containers)), lot: o.Lot}
-	var files []*os.File
+// Open makes a ring that reads files of containers, by number, nil for none; it keeps copies of their descriptors. The caller
+// closes it. Errors: ErrNoFiles, those of gio.Serve.
+func Open(containers []*os.File, o Options) (*Ring, error) { return open(containers, o, nil) }
+
+func open(containers []*os.File, o Options, disks *nvme.Tier) (*Ring, error) {
+	r := &Ring{has: make([]atomic.Bool, len(containers)), disks: disks, done: make(chan struct{})}
+	ready := 0
 	for i, f := range containers {
-		if r.files[i] = -1; f != nil {
-			r.files[i] = int32(len(files))
-			files = append(files, f)
+		if f != nil {
+			r.has[i].Store(true)
+			ready++
 		}
 	}
-	if len(files) == 0 || len(files) > maxFiles {
-		return nil, fmt.Errorf("%w: %d", ErrNoFiles, len(files))
+	if ready == 0 || len(containers) > maxFiles {
+		return nil, fmt.Errorf("%w: %d of %d", ErrNoFiles, ready, len(containers))
 	}
 	var err error
-	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: numIOCTX, Files: files, DataBytes: o.Bytes, Engine: o.Engine, Fault: o.Fault})
+	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: numIOCTX, Files: containers, Replaces: disks != nil, DataBytes: o.Bytes, Engine: o.Engine, Fault: o.Fault})
 	if err != nil {
 		return nil, err
 	}
-	r.queue, r.done = r.server.Queue(), r.server.Done()
+	r.queue = r.server.Queue()
 	r.queue.StartDevice()
+	go r.end()
 	return r, nil
 }
 
-// Writes reports whether the ring has files to write to.
-func (r *Ring) Writes() bool { return r.lot != nil }
+// end gives the lot back once nothing writes there any more: a write that is late may come until then.
+func (r *Ring) end() {
+	defer close(r.done)
+	<-r.server.Done()
+	r.seek.Lock()
+	r.seek.ended = true
+	own := r.seek.own
+	r.seek.Unlock()
+	if own != nil {
+		_ = own.Close() // its room stays in use then
+	}
+}
+
+// look has a lot be looked for, if that is due. It waits for nothing.
+func (r *Ring) look() {
+	r.seek.Lock()
+	defer r.seek.Unlock()
+	if now := time.Now(); r.disks != nil && !r.seek.over && !now.Before(r.seek.next) {
+		r.seek.over, r.seek.next = true, now.Add(seekEvery)
+		go r.takeLot()
+	}
+}
+
+// takeLot has the ring write, if there is a lot for it. Opening its files may take as long as the disk likes. What fails is tried again.
+func (r *Ring) takeLot() {
+	lot := r.disks.TakeLot()
+	var files map[int]*os.File
+	if lot != nil {
+		var err error
+		if files, err = lot.Open(); err != nil {
+			_ = lot.Close() // it would be of no use
+			lot = nil
+		}
+	}
+	r.seek.Lock()
+	defer r.seek.Unlock()
+	if r.seek.over = lot != nil; lot == nil {
+		return
+	}
+	if r.seek.ended {
+		go lot.Close() // as in end
+	} else {
+		r.seek.own = lot
+		r.writeTo(lot, files)
+	}
+	for _, f := range files {
+		_ = f.Close() // the ring has a duplicate
+	}
+}
+
+// writeTo has the ring write to a lot, unless it is ending.
+func (r *Ring) writeTo(lot *nvme.Lot, files map[int]*os.File) {
+	for c, f := range files {
+		if r.server.Replace(c, f) != nil {
+			return // what was replaced can be written to
+		}
+		r.has[c].Store(true)
+	}
+	r.lot.Store(lot)
+}
+
+// Writes reports whether the ring has files to write to by now.
+func (r *Ring) Writes() bool { return r.lot.Load() != nil }
 
 // Engine names the engine that serves the ring, and Fallback says why it is not io_uring, if it was to be.
 func (r *Ring) Engine() string { return r.server.Engine() }
@@ -125,10 +185,10 @@ func (r *Ring) Fallback() error { return r.server.Fallback() }
 // Descriptors is about how many descriptors a ring keeps besides those of its files.
 const Descriptors = depth + 8
 
-// Files is how many files the ring has, each by a descriptor of its own.
+// Files is how many files the ring has, each by a descriptor of its own, or will have at most.
 func (r *Ring) Files() (n int) {
-	for _, f := range r.files {
-		if f >= 0 {
+	for i := range r.has {
+		if r.disks != nil || r.has[i].Load() {
 			n++
 		}
 	}

@@ -353,16 +353,16 @@ func TestOtherFiles(t *testing.T) {
 			others := d.TakeLot()
 			defer others.Close()
 			own := map[int]bool{}
-			for _, c := range r.lot.Containers() {
+			for _, c := range r.lot.Load().Containers() {
 				own[c] = true
 			}
-			for c, f := range r.files {
+			for c := range r.has {
 				if !own[c] {
-					wantNoWrite(t, r, f)
+					wantNoWrite(t, r, int32(c))
 				}
 			}
 			if len(own) != 2 {
-				t.Errorf("it has %v of %d containers", own, len(r.files))
+				t.Errorf("it has %v of %d containers", own, len(r.has))
 			}
 		})
 	}

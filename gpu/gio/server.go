@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -26,7 +27,8 @@ type Options struct {
 	Depth     int        // IOCBs; default 8
 	NumIOCTX  int        // IOCTXs of each, a power of two; default Device.NumIOCTX()
 	Device    Facts      // default H100
-	Files     []*os.File // what IOCTX.File counts; how they were opened bounds what can be done to them. Serve duplicates them
+	Files     []*os.File // what IOCTX.File counts, nil for none: see Server.Replace; how they were opened bounds what can be done to them. Serve duplicates them
+	Replaces  bool       // Server.Replace is called
 	DataBytes int64      // of data memory, at most 16 GiB; buffer i is its i-th GiB
 
 	Engine  string        // EngineUring, EngineUser; default the first, or the second where ErrUnsupported
@@ -90,6 +92,8 @@ type engine interface {
 	stop()
 	// done is closed once no I/O is under way, after stop.
 	done() <-chan struct{}
+	// replace has I/Os that begin from now on use another file as the i-th. It is not called after stop.
+	replace(i, fd int) error
 }
 
 // memory is a region or data, and how to give it up.
@@ -106,14 +110,15 @@ type Server struct {
 	r          *region
 	engine     engine
 	name       string
-	fallback   error // why the engine is not io_uring
-	files      []int
+	fallback   error          // why the engine is not io_uring
+	files      []atomic.Int32 // descriptors, -1 for none
 	users      sync.WaitGroup // queues of this process
 	end        sync.Once
 	quiet      chan struct{} // closed when no I/O is under way any more
 	released   chan struct{} // closed when everything is given back
 
-	handing sync.Mutex // while the memfds are duplicated, or given up
+	handing sync.Mutex // while the memfds are duplicated, or given up, and files are replaced
+	ended   bool       // no file is replaced any more
 }
 
 // Serve makes a region and serves it until Close. Errors: ErrOption,
@@ -151,15 +156,19 @@ func (s *Server) open() (err error) {
 	if !s.o.heap {
 		_ = unix.Madvise(s.data.mem, unix.MADV_HUGEPAGE) // a hint: larger pieces for the disk
 	}
-	for _, f := range s.o.Files {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			return fmt.Errorf("gio: duplicate %s: %w", f.Name(), err)
+	s.files = make([]atomic.Int32, len(s.o.Files))
+	for i := range s.files {
+		s.files[i].Store(-1)
+	}
+	for i, f := range s.o.Files {
+		if f == nil {
+			continue
 		}
-		s.files = append(s.files, fd)
-		if err := refuseDisk(fd, f.Name()); err != nil {
+		fd, err := duplicateFile(f)
+		if err != nil {
 			return err
 		}
+		s.files[i].Store(int32(fd))
 	}
 	var buffers []buffer
 	base := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s.data.mem))))
@@ -170,13 +179,55 @@ func (s *Server) open() (err error) {
 	s.r.describe(buffers, len(s.files))
 	if s.o.Engine != EngineUser {
 		s.name = EngineUring
-		if s.engine, err = openUring(s.r, s.data.mem, buffers, s.files, s.o.Idle); err == nil || s.o.Engine == EngineUring || !errors.Is(err, ErrUnsupported) {
+		if s.engine, err = openUring(s.r, s.data.mem, buffers, s.files, s.o); err == nil || s.o.Engine == EngineUring || !errors.Is(err, ErrUnsupported) {
 			return err
 		}
 	}
 	s.name, s.fallback = EngineUser, err
 	s.engine = openUser(s.r, buffers, s.data.mem, s.files, s.o)
 	return nil
+}
+
+// duplicateFile duplicates a descriptor that a client may name.
+func duplicateFile(f *os.File) (fd int, err error) {
+	fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("gio: duplicate %s: %w", f.Name(), err)
+	}
+	if err := refuseDisk(fd, f.Name()); err != nil {
+		_ = unix.Close(fd) // of no use
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Replace has I/Os that begin from now on use another file as the i-th, which Serve may have had none for; those under way go on with the
+// old one. f is duplicated. After an error some may use it all the same until Done is closed. Errors: ErrGone, ErrOption, those of the kernel.
+func (s *Server) Replace(i int, f *os.File) error {
+	if i < 0 || i >= len(s.files) || !s.o.Replaces {
+		return fmt.Errorf("%w: file %d is not to be replaced", ErrOption, i)
+	}
+	fd, err := duplicateFile(f)
+	if err != nil {
+		return err
+	}
+	s.handing.Lock()
+	defer s.handing.Unlock()
+	if s.ended {
+		_ = unix.Close(fd) // of no use
+		return ErrGone
+	}
+	err = s.engine.replace(i, fd)
+	old := int(s.files[i].Load())
+	if old < 0 {
+		s.files[i].Store(int32(fd))
+		return err
+	}
+	if failed := unix.Dup3(fd, old, unix.O_CLOEXEC); failed != nil { // who reads the old file has it still
+		err = errors.Join(err, fmt.Errorf("gio: %w", os.NewSyscallError("dup3", failed)))
+	}
+	_ = unix.Close(fd) // a duplicate
+	return err
 }
 
 // refuseDisk refuses a block device. The kernel lets an entry that reads or writes
@@ -277,6 +328,9 @@ func (s *Server) duplicate(all ...*memory) (fds []int, err error) {
 // files stay until the last I/O has ended, and are released then.
 func (s *Server) Close(ctx context.Context) error {
 	s.end.Do(func() {
+		s.handing.Lock()
+		defer s.handing.Unlock()
+		s.ended = true
 		s.r.h.engine.Store(engineEnded)
 		s.engine.stop()
 	})
@@ -294,8 +348,10 @@ func (s *Server) Done() <-chan struct{} { return s.released }
 
 // release gives everything back. No I/O is under way.
 func (s *Server) release() {
-	for _, fd := range s.files {
-		_ = unix.Close(fd) // read and written by the kernel alone, which has reported what failed
+	for i := range s.files {
+		if fd := int(s.files[i].Load()); fd >= 0 {
+			_ = unix.Close(fd) // read and written by the kernel alone, which has reported what failed
+		}
 	}
 	s.handing.Lock()
 	defer s.handing.Unlock()

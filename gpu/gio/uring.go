@@ -2,6 +2,8 @@ package gio
 
 import (
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -20,10 +22,12 @@ const (
 
 	registerBuffers      = 0
 	registerFiles        = 2
+	registerFilesUpdate  = 6
 	registerRestrictions = 11
 	registerEnable       = 12
 	registerClone        = 30 // since 6.12
 
+	restrictionRegisterOp    = 0
 	restrictionSQEOp         = 1
 	restrictionFlagsAllowed  = 2
 	restrictionFlagsRequired = 3
@@ -53,18 +57,19 @@ type uringEngine struct {
 	ended   chan struct{}
 }
 
-func openUring(r *region, mem []byte, buffers []buffer, files []int, idle time.Duration) (_ engine, err error) {
+func openUring(r *region, mem []byte, buffers []buffer, files []atomic.Int32, o Options) (_ engine, err error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("gio: %w", err)
 	}
 	e := &uringEngine{r: r, pipe: ends[1], quit: make(chan struct{}), doorman: make(chan struct{}), ended: make(chan struct{})}
 	all := make([]int32, 0, len(files)+1)
-	writable := false
-	for _, f := range files {
-		all = append(all, int32(f))
+	writable := o.Replaces
+	for i := range files {
+		f := files[i].Load()
+		all = append(all, f)
 		mode, err := unix.FcntlInt(uintptr(f), unix.F_GETFL, 0)
-		writable = writable || err != nil || mode&unix.O_ACCMODE != unix.O_RDONLY
+		writable = writable || f >= 0 && (err != nil || mode&unix.O_ACCMODE != unix.O_RDONLY)
 	}
 	all = append(all, int32(ends[0])) // the rings alone keep this end
 	vec := make([]unix.Iovec, len(buffers))
@@ -73,7 +78,7 @@ func openUring(r *region, mem []byte, buffers []buffer, files []int, idle time.D
 		vec[k].SetLen(int(b.bytes))
 	}
 	for i := range r.slots {
-		if err = e.openRing(i, vec, all, writable, idle); err != nil {
+		if err = e.openRing(i, vec, all, writable, o); err != nil {
 			break
 		}
 	}
@@ -89,9 +94,9 @@ func openUring(r *region, mem []byte, buffers []buffer, files []int, idle time.D
 }
 
 // openRing makes the ring of a slot, restricts it and lets the kernel serve it.
-func (e *uringEngine) openRing(i int, vec []unix.Iovec, files []int32, writable bool, idle time.Duration) error {
+func (e *uringEngine) openRing(i int, vec []unix.Iovec, files []int32, writable bool, o Options) error {
 	s := &e.r.slots[i]
-	p := abi.Params{Flags: setupSQPoll | abi.SetupCQSize | setupNoMmap | setupNoSQArray | setupDisabled, CQEntries: 2 * e.r.numIOCTX, SQThreadIdle: uint32(idle.Milliseconds())}
+	p := abi.Params{Flags: setupSQPoll | abi.SetupCQSize | setupNoMmap | setupNoSQArray | setupDisabled, CQEntries: 2 * e.r.numIOCTX, SQThreadIdle: uint32(o.Idle.Milliseconds())}
 	if i > 0 {
 		p.Flags |= setupAttachWQ
 		p.WQFD = uint32(e.fds[0])
@@ -115,10 +120,34 @@ func (e *uringEngine) openRing(i int, vec []unix.Iovec, files []int32, writable 
 	if writable {
 		rules = append(rules, restriction{opcode: restrictionSQEOp, value: opWriteFixed})
 	}
+	if o.Replaces {
+		rules = append(rules, restriction{opcode: restrictionRegisterOp, value: registerFilesUpdate}) // for who has the ring's descriptor: no client
+	}
 	if err := register(fd, registerRestrictions, unsafe.Pointer(unsafe.SliceData(rules)), len(rules)); err != nil {
 		return err
 	}
 	return register(fd, registerEnable, nil, 0)
+}
+
+// filesUpdate is struct io_uring_files_update.
+type filesUpdate struct {
+	offset uint32
+	_      uint32
+	fds    uint64
+}
+
+func (e *uringEngine) replace(i, fd int) error {
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	file := int32(fd)
+	pinned.Pin(&file)
+	for _, ring := range e.fds {
+		update := filesUpdate{offset: uint32(i), fds: addressOf(&file)}
+		if err := register(ring, registerFilesUpdate, unsafe.Pointer(&update), 1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cloneBuffers is struct io_uring_clone_buffers.

@@ -14,8 +14,8 @@ import (
 type userEngine struct {
 	r       *region
 	buffers []buffer
-	mem     []byte // buffer 0 begins it
-	files   []int
+	mem     []byte         // buffer 0 begins it
+	files   []atomic.Int32 // of the server
 	fault   func(IO) Fault
 
 	jobs    chan job
@@ -51,7 +51,7 @@ type entry struct {
 	user   uint64
 }
 
-func openUser(r *region, buffers []buffer, mem []byte, files []int, o Options) *userEngine {
+func openUser(r *region, buffers []buffer, mem []byte, files []atomic.Int32, o Options) *userEngine {
 	e := &userEngine{r: r, buffers: buffers, mem: mem, files: files, fault: o.Fault,
 		jobs: make(chan job), quit: make(chan struct{}), ended: make(chan struct{}), servers: make([]slotServer, r.depth)}
 	for i := range r.slots {
@@ -71,6 +71,9 @@ func openUser(r *region, buffers []buffer, mem []byte, files []int, o Options) *
 
 func (e *userEngine) stop()                 { close(e.quit) }
 func (e *userEngine) done() <-chan struct{} { return e.ended }
+
+// replace has nothing to do: each I/O looks its file up.
+func (e *userEngine) replace(int, int) error { return nil }
 
 // poll looks for entries until stop.
 func (e *userEngine) poll() {
@@ -210,7 +213,7 @@ func (e *userEngine) do(j job) int32 {
 		io = unix.Pwrite
 	}
 	for {
-		got, err := io(e.files[j.entry.file], p, j.entry.offset)
+		got, err := io(int(e.files[j.entry.file].Load()), p, j.entry.offset)
 		if err == unix.EINTR {
 			continue
 		}

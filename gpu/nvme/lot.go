@@ -24,13 +24,17 @@ type Lot struct {
 	closed bool  // the tier has its files
 }
 
-// TakeLot takes a lot, nil if there is none to have. Its room counts as used until it is closed, which the tier's Close waits for.
+// TakeLot takes a lot, nil if there is none to have, or the tier is closed. Its room counts as used until it is closed, which the tier's Close
+// waits for.
 func (t *Tier) TakeLot() *Lot {
+	defer t.lock()()
+	if t.usableLocked() != nil {
+		return nil
+	}
 	lot := t.store.TakeLot()
 	if lot == nil {
 		return nil
 	}
-	defer t.lock()()
 	t.mu.used += int64(lot.Files())
 	t.mu.users++
 	return &Lot{t: t, lot: lot}
@@ -72,22 +76,20 @@ func (t *Tier) giveLocked(l *Lot, n int64) {
 // Containers returns the numbers of the lot's files: see Tier.Containers.
 func (l *Lot) Containers() []int { return l.lot.Containers() }
 
-// OpenFor opens the lot's files for reading and writing, in the places of all, which Tier.Containers has returned: those are closed. The
-// caller closes them. Errors: tiers.ErrUnavailable.
-func (l *Lot) OpenFor(all []*os.File) error {
-	paths := l.t.store.Containers()
+// Open opens the lot's files for reading and writing, by their numbers. The caller closes them. Errors: tiers.ErrUnavailable.
+func (l *Lot) Open() (map[int]*os.File, error) {
+	paths, files := l.t.store.Containers(), map[int]*os.File{}
 	for _, c := range l.Containers() {
-		if c >= len(all) || all[c] == nil {
-			return fmt.Errorf("%s: %w: container %d is not among those that are open", Name, tiers.ErrUnavailable, c)
-		}
 		f, err := l.t.openContainer(paths[c], unix.O_RDWR)
 		if err != nil {
-			return fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, err)
+			for _, f := range files {
+				_ = f.Close() // nothing was written
+			}
+			return nil, fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, err)
 		}
-		_ = all[c].Close() // read-only
-		all[c] = f
+		files[c] = f
 	}
-	return nil
+	return files, nil
 }
 
 // Arrival is blocks that are written to a lot by its owner. It belongs to one goroutine at a time, and ends with Register or Abort.
@@ -117,8 +119,10 @@ func (l *Lot) Reserve(sizes []int64) *Arrival {
 	for _, size := range sizes {
 		n := t.files(size)
 		if files += n; size <= 0 || files > free {
+			if l.used+files <= int64(l.lot.Files()) {
+				t.kick() // what has left is free once that is in the log
+			}
 			files -= n
-			t.kick() // what has left is free once that is in the log
 			break
 		}
 		b := arriving{newStay(), size, len(ids)}
@@ -142,7 +146,7 @@ func (l *Lot) Reserve(sizes []int64) *Arrival {
 // Blocks is how many blocks have room.
 func (a *Arrival) Blocks() int { return len(a.blocks) }
 
-// Extents returns where the block at i is to be written, in the order of its bytes, in files by their number: see Lot.OpenFor. Each object
+// Extents returns where the block at i is to be written, in the order of its bytes, in files by their number: see Lot.Open. Each object
 // has its last page to itself.
 func (a *Arrival) Extents(i int) (all []store.Extent) {
 	b := a.blocks[i]

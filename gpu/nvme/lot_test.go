@@ -203,17 +203,85 @@ func TestLotFiles(t *testing.T) {
 	defer l.Close()
 	all, err := tr.Containers()
 	noError(t, err)
-	noError(t, l.OpenFor(all))
-	own := map[int]bool{}
-	for _, c := range l.Containers() {
-		own[c] = true
-	}
+	files, err := l.Open()
+	noError(t, err)
 	for i, f := range all {
 		_, err := f.WriteAt(make([]byte, page), page)
-		if (err == nil) != own[i] {
-			t.Errorf("container %d, of the lot: %v; a write: %v", i, own[i], err)
+		if err == nil {
+			t.Errorf("container %d can be written to", i)
 		}
 		noError(t, f.Close())
 	}
-	wantErr(t, "files that are not open", l.OpenFor(make([]*os.File, len(all))), tiers.ErrUnavailable)
+	own := l.Containers()
+	for _, c := range own {
+		_, err := files[c].WriteAt(make([]byte, page), page)
+		noError(t, err, files[c].Close())
+	}
+	if len(own) == 0 || len(files) != len(own) {
+		t.Errorf("%d files of %d are open", len(files), len(own))
+	}
+	noError(t, os.Remove(tr.store.Containers()[own[len(own)-1]]))
+	_, err = l.Open()
+	wantErr(t, "a file that is gone", err, tiers.ErrUnavailable)
+}
+
+// TestLotThatIsFull: who finds no room in a lot has the log written if blocks have left, whose room is free then, and else not: that is a sync of the disk.
+func TestLotThatIsFull(t *testing.T) {
+	_, o := rig(t)
+	tr := opened(t, o)
+	l := tr.TakeLot()
+	defer l.Close()
+	a, b := item(1, 2*unit), item(2, 6*unit)
+	noError(t, commitIn(t, tr, l, a), commitIn(t, tr, l, b), tr.Sync(t.Context()))
+	passes := func() uint64 {
+		defer tr.lock()()
+		return tr.mu.begun
+	}
+	before := passes()
+	for range 20 {
+		if l.Reserve([]int64{unit}) != nil {
+			t.Fatal("a full lot has room")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n := passes() - before; n > 0 {
+		t.Errorf("the log was written %d times for nothing", n)
+	}
+	noError(t, tr.Evict(a.Info.ID))
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if got := l.Reserve([]int64{2 * unit}); got != nil {
+			got.Abort()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("the room of what has left does not come back")
+		}
+	}
+}
+
+// TestLotOfNone: a tier that is being closed has no lot for anybody, also while it waits for who still has a block.
+func TestLotOfNone(t *testing.T) {
+	_, o := rig(t)
+	tr := opened(t, o)
+	it := item(1, unit)
+	noError(t, tr.Put(t.Context(), it))
+	p, err := tr.Pin(it.Info.ID)
+	noError(t, err)
+	closed := make(chan error, 1)
+	go func() { closed <- tr.Close() }()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		p, err := tr.Pin(it.Info.ID)
+		if errors.Is(err, tiers.ErrClosed) {
+			break
+		}
+		noError(t, err)
+		if p.Release(); time.Now().After(end) {
+			t.Fatal("it is not being closed")
+		}
+	}
+	if tr.TakeLot() != nil {
+		t.Error("a tier that is being closed gives a lot")
+	}
+	p.Release()
+	noError(t, <-closed)
 }

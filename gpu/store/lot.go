@@ -34,32 +34,29 @@ func (s *Store) TakeLot() *Lot {
 	if s.mu.closed {
 		return nil
 	}
-	free := map[int]int{} // files of a group
+	all := s.pool.groups()
+	free, ready := make([]int, all), 0 // files of each group
 	for _, file := range s.mu.free.files {
 		free[int(file)/s.layout.each]++
 	}
-	ready := 0
-	for g := range s.pool.groups() {
+	for g := range all {
 		if s.pool.ready(g) {
 			ready++
 		}
 	}
 	l := &Lot{s: s}
-	all := s.pool.groups()
 	most := min(max(1, all/lotShare), all/lotsShare-len(s.mu.free.lots), ready/2-len(s.mu.free.lots))
 	for g := all - 1; g >= 0 && len(l.groups) < most; g-- {
 		if first, end := s.pool.group(g); end > first && free[g] == end-first {
 			l.groups, l.files = append(l.groups, g), l.files+end-first
+			s.mu.free.lots[g] = l
 		}
 	}
 	if len(l.groups) == 0 {
 		return nil
 	}
-	for _, g := range l.groups {
-		s.mu.free.lots[g] = l
-	}
 	files := s.mu.free.files
-	s.mu.free.files = nil
+	s.mu.free.files = files[:0]
 	for _, file := range files {
 		s.freeLocked(file)
 	}

@@ -275,7 +275,7 @@ func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
 func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
 	within, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	err := f.batch.Wait(within)
+	err := f.await(within)
 	f.ended(err == nil)
 	var some *gio.IOError
 	switch {
@@ -285,7 +285,6 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 		for _, i := range f.keys {
 			t.status[i] = Stuck
 		}
-		f.batch.Cancel() // where its device did not see the event: who raised the word can lower it
 		go f.linger()
 		return false
 	case errors.Is(err, gio.ErrCancelled):
@@ -318,6 +317,19 @@ func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Durat
 	}
 	f.end()
 	return true
+}
+
+// await waits for the end of a flight whose event has come, until ctx ends. One whose device did not see that, since who raised the word can
+// lower it, ends then as one that was cancelled: no disk is at fault.
+func (f *flight) await(ctx context.Context) error {
+	err := f.batch.Wait(ctx)
+	if !errors.Is(err, gio.ErrTimeout) {
+		return err
+	}
+	f.batch.Cancel()
+	ctx, cancel := context.WithTimeout(context.Background(), noPatience)
+	defer cancel()
+	return f.batch.Wait(ctx)
 }
 
 // late counts a flight that the disk does not end, and has the disk be left alone.

@@ -25,6 +25,8 @@ import (
 	"cascadekv/internal/block"
 	"cascadekv/internal/region"
 	"cascadekv/internal/testing/noise"
+	"cascadekv/internal/testing/vfstest"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 )
@@ -39,6 +41,7 @@ type ringRig struct {
 	*Pool
 	t     *testing.T
 	disk  nvme.Options
+	fs    *vfstest.Fault // of the disks, but for what rings read and write
 	disks *nvme.Tier
 	store *cascade.Store
 	x     *Client
@@ -63,7 +66,7 @@ func bytesOf(i int) []byte { return noise.Bytes(uint64(i), ringBlock) }
 // newRingRig makes one over an engine. change may alter what a ring is made of.
 func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.File)) *ringRig {
 	t.Helper()
-	r := &ringRig{t: t}
+	r := &ringRig{t: t, fs: vfstest.NewFault(vfs.OS{})}
 	dir := t.TempDir()
 	disk := nvme.Options{Dirs: []string{filepath.Join(dir, "disk0"), filepath.Join(dir, "disk1")}, Bytes: 16 << 20, FileBytes: ringBlock / 4, Direct: true}
 	var items []tiers.Item
@@ -77,7 +80,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	must(t, fill.WaitGrown(t.Context()))
 	must(t, fill.Put(t.Context(), items...))
 	must(t, fill.Close())
-	r.disk = disk
+	r.disk, disk.FS = disk, r.fs
 	r.disks, err = nvme.Open(t.Context(), disk)
 	must(t, err)
 	must(t, r.disks.WaitGrown(t.Context()))

@@ -76,3 +76,55 @@ func TestRingGoesOn(t *testing.T) {
 	}
 	r.quiet()
 }
+
+// hideEvent has the device of a ring wait for ever for an event whose value is in its IOCB: as if the word had been lowered again before it looked.
+func (r *ringRig) hideEvent(value uint32) {
+	r.t.Helper()
+	for at := 0; at < len(r.words); at += 4 {
+		if w := (*atomic.Uint32)(unsafe.Pointer(&r.words[at])); w.Load() == value {
+			w.Add(1 << 20)
+			return
+		}
+	}
+	r.t.Fatal("no IOCB waits for the event")
+}
+
+// TestRingWhoseDeviceSeesNothing: a client whose word comes and goes has the disks taken for hanging by nobody.
+func TestRingWhoseDeviceSeesNothing(t *testing.T) {
+	const value = 0x1234567
+	r := newStoreRig(t, direct.Options{})
+	r.patience.disk = 20 * time.Millisecond
+	r.fill(0, span12()...)
+	r.put(Options{Job: 1, After: After{1, value}}, 0, 0, 1)
+	r.awaitReading()
+	r.hideEvent(value)
+	r.raise(1, value)
+	if got := r.ended(1)[1]; got != "11" {
+		t.Errorf("a store: %s", got)
+	}
+	r.wantStored(0, "host", 0, 1)
+	clear(r.mem)
+	r.load(2, After{2, value + 1}, 0, 3, 4)
+	r.awaitReading()
+	r.hideEvent(value + 1)
+	r.raise(2, value+1)
+	if got := r.ended(1)[2]; got != "00" {
+		t.Errorf("a load: %s", got)
+	}
+	r.blank("a load whose event was not seen")
+	r.patience.disk = time.Minute
+	r.fill(0, 5)
+	r.put(Options{Job: 3, After: After{3, 0}}, 0, 5)
+	if got := r.ended(1)[3]; got != "1" {
+		t.Errorf("the next store: %s", got)
+	}
+	r.wantStored(0, "nvme", 5)
+	r.load(4, After{3, 0}, 0, 6)
+	if got := r.ended(1)[4]; got != "1" || r.in(keyAt(6)) != "nvme" {
+		t.Errorf("the next load: %s", got)
+	}
+	if st := r.store.Stats(); st.Tiers[1].Errors != 0 {
+		t.Errorf("%d errors of the disks", st.Tiers[1].Errors)
+	}
+	r.quiet()
+}
