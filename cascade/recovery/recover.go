@@ -137,8 +137,7 @@ func (rc *Recoverer) claimNameLocked(r *recovery, c claim) {
 // the order of their writing has that.
 func (rc *Recoverer) recoverNamesLocked(r *recovery) {
 	for _, c := range r.stale {
-		c.name.Seq++ // the record that won is at least two ticks younger: see names.Graph.Put
-		rc.state.UnlinkLocked(c.block, c.name)
+		rc.state.UnlinkLocked(c.block, c.name) // as of that record: it may be a copy, a tick older than a put that stays
 	}
 	live := make([]claim, 0, len(r.names))
 	for _, c := range r.names {
