@@ -208,7 +208,10 @@ func withNames(e tiers.Entry, more []block.Name) tiers.Entry {
 // LinkAt implements tiers.Files.
 func (t *Tier) LinkAt(at tiers.Segment, id block.ID, n block.Name) error {
 	f, ok := format.ParsePath(at.Path)
-	if ok && t.IsSpilled(f.Part(), f.Number) {
+	switch {
+	case !ok || t.catalogue == nil || !t.catalogue.Owns(f.Part()):
+		return fmt.Errorf("lustre: %w: %s is not this rank's", tiers.ErrNotFound, at.Path)
+	case t.IsSpilled(f.Part(), f.Number):
 		return t.LinkSpilled(id, n)
 	}
 	return t.Link(id, n)

@@ -2,6 +2,7 @@ package lustre
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -340,5 +341,32 @@ func TestNamelessBlocks(t *testing.T) {
 			t.Errorf("%d of 2 blocks have names: spilled %+v", named, got)
 		}
 		r.end()
+	}
+}
+
+// TestLinkAtAnothersPlace: what is a copy of a block in another rank's file is no copy of what lies here, also where this rank has the
+// block too: its name is not recorded for that.
+func TestLinkAtAnothersPlace(t *testing.T) {
+	r := newRuns(t)
+	r.begin(0, 1)
+	r.round()
+	id := r.put("a", 1)
+	here, err := r.Segment(id)
+	r.must(err)
+	there := here
+	there.Path = segment.Path(tiers.Part{Rank: 3, Incarnation: 1}, 0)
+	n := block.Name{Namespace: "ns", Key: "b", Seq: 2}
+	if err := r.LinkAt(there, id, n); !errors.Is(err, tiers.ErrNotFound) {
+		t.Errorf("in another's file: %v", err)
+	}
+	if err := r.LinkAt(here, id, n); err != nil {
+		t.Errorf("in a file of its own: %v", err)
+	}
+	r.put("more", 3) // the file is done
+	r.put("more", 4)
+	r.spillAll()
+	n.Seq = 5
+	if err := r.LinkAt(here, id, n); err != nil {
+		t.Errorf("in one that is spilled: %v", err)
 	}
 }

@@ -106,7 +106,8 @@ type Files interface {
 	Nobodys(ids []block.ID) ([]block.ID, error)
 
 	// LinkAt is Link for a block that may lie in a file that is spilled, at that place.
-	// Errors: ErrNotFound also when it is in another's file alone.
+	// Errors: ErrNotFound also when that is another's file, whether or not this process has the block too: then
+	// it is not a copy of what lies here.
 	LinkAt(at Segment, id block.ID, n block.Name) error
 
 	// OthersUsage returns how many bytes live runs of other jobs take of what was

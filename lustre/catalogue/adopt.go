@@ -293,7 +293,7 @@ func (t *taking) contents(ctx context.Context, read []index.Segment) iter.Seq2[i
 				return
 			case trust.IsRefused(r.err): // the store counts these
 			case r.err != nil:
-				t.lacks = t.lacks || t.c.isOwn(partOf(r.segment))
+				t.lacks = t.lacks || t.c.Owns(partOf(r.segment))
 				t.done.Skipped = append(t.done.Skipped, r.err)
 			case r.has.Unchanged:
 			case !yield(t.batch(r.segment, r.has)):
@@ -328,7 +328,7 @@ func (t *taking) take(s index.Segment, has segment.Contents) index.Batch {
 	for _, r := range has.Layouts {
 		c.store.Observe(r.Name.Namespace, r.Name.Seq, *r.Layout)
 	}
-	own := c.isOwn(partOf(s))
+	own := c.Owns(partOf(s))
 	var older []bool
 	if !own {
 		older = t.weighNames(s, has)

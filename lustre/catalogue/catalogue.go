@@ -345,7 +345,7 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 func (c *Catalogue) older(names []block.Name, judged bool) ([]bool, map[index.Segment][]index.Name, error) {
 	drops := map[index.Segment][]index.Name{}
 	older, err := compare(c, len(names), func(i int) *block.Name { return &names[i] }, func(i int, e index.Entry) bool {
-		own := judged && e.Name.Key != (index.Key{}) && c.isOwn(partOf(e.Segment))
+		own := judged && e.Name.Key != (index.Key{}) && c.Owns(partOf(e.Segment))
 		if e.Name.Key == (index.Key{}) || e.Name.Seq >= names[i].Seq {
 			return own && e.Name.Hides && !e.Name.Dropped && e.Name.Seq == names[i].Seq
 		}

@@ -112,7 +112,7 @@ func (l *lost) more(p tiers.Part, numbers []uint64, most int) []uint64 {
 
 // meetLost notes that a name leads nowhere, unless this rank's own file has it: it knows its own blocks.
 func (c *Catalogue) meetLost(s index.Segment) {
-	if !c.isOwn(partOf(s)) {
+	if !c.Owns(partOf(s)) {
 		c.lost.meet(s)
 	}
 }

@@ -43,8 +43,8 @@ func (c *Catalogue) openOwn() {
 	}
 }
 
-// isOwn reports whether a part is this rank's.
-func (c *Catalogue) isOwn(p tiers.Part) bool { return (*c.own.parts.Load())[p] }
+// Owns reports whether a part is this rank's.
+func (c *Catalogue) Owns(p tiers.Part) bool { return (*c.own.parts.Load())[p] }
 
 // addOwn makes a part this rank's.
 func (c *Catalogue) addOwn(p tiers.Part) {
@@ -275,7 +275,7 @@ func (c *Catalogue) NamesOf(ids []block.ID) (names map[block.ID][]block.Name, ot
 		others[ids[i]] = unsure
 		for _, e := range entries {
 			p := partOf(e.Segment)
-			if !c.isOwn(p) {
+			if !c.Owns(p) {
 				others[ids[i]] = others[ids[i]] || shown[p]
 				continue
 			}
@@ -326,7 +326,7 @@ func (c *Catalogue) UseOf(files []segment.Spilled) []Use {
 // Own implements tiers.Catalogue. The index has what was evicted from a file until that is
 // merged: of one whose entries the store knows, the store knows better.
 func (c *Catalogue) Own(ids []block.ID) []tiers.Found {
-	found := c.blocks(ids, c.isOwn)
+	found := c.blocks(ids, c.Owns)
 	var at []int
 	var has []block.ID
 	var in []format.FileID
@@ -381,7 +381,7 @@ func (c *Catalogue) ScanOwn(ns string, all bool, cursor uint64, fn func(tiers.Fo
 	space, more := index.NamespaceOf(ns), true
 	next, err = c.index.NamesFrom(cursor, func(e index.Entry) bool {
 		in, _, _, _ := cutNote(e.Name.Note)
-		if in != space && !all || !c.isOwn(partOf(e.Segment)) {
+		if in != space && !all || !c.Owns(partOf(e.Segment)) {
 			return more
 		}
 		if f, ok := foundOf(e); ok {
