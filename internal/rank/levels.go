@@ -25,8 +25,9 @@ type levels struct {
 	buffers *memory.Buffers // for blocks of other ranks that are not kept; nil without peers
 }
 
-// openLevels opens the tiers, the arena as it was handed over if it was. job is that of Options.
-func openLevels(c config.Config, job uint64, st *handover.State, log *slog.Logger) (l *levels, err error) {
+// openLevels opens the tiers, the arena as it was handed over if it was. job is that of Options; successor: this process was a
+// rank before, as another program.
+func openLevels(c config.Config, job uint64, st *handover.State, successor bool, log *slog.Logger) (l *levels, err error) {
 	l = &levels{}
 	defer func() {
 		if err != nil {
@@ -54,7 +55,7 @@ func openLevels(c config.Config, job uint64, st *handover.State, log *slog.Logge
 		}
 	}
 	if c.Lustre.Dir != "" {
-		if l.cold, err = openLustre(c, log); err != nil {
+		if l.cold, err = openLustre(c, successor, log); err != nil {
 			return l, err
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
+// openLustre opens the tier of lustre. successor: this process was a rank before, as another program.
+func openLustre(c config.Config, successor bool, log *slog.Logger) (*lustre.Tier, error) {
 	striper, err := newStriper(c.Lustre, log)
 	if err != nil {
 		return nil, err
@@ -26,7 +27,7 @@ func openLustre(c config.Config, log *slog.Logger) (*lustre.Tier, error) {
 		return nil, fmt.Errorf("lustre.group = %q: %w", c.Lustre.Group, err)
 	}
 	cold, err := lustre.Open(lustre.Options{
-		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
+		Dir: c.Lustre.Dir, Group: group, Rank: uint32(c.Rank), Succeeds: successor, SegmentBytes: int64(c.Lustre.SegmentBytes), Layout: striper,
 		SegmentBlocks: c.Lustre.SegmentBlocks, MaxFiles: c.Lustre.MaxFiles, MaxOpenFiles: openFiles(c, nil).Files,
 		OwnOnly:      c.Peers.Fabric != "off" || c.Lustre.Index != "off", // the adopters of the job share the rest
 		Catalogued:   c.Lustre.Index != "off",

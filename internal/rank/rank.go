@@ -79,6 +79,7 @@ func Open(ctx context.Context, o Options) (_ *Rank, err error) {
 	if o.Program.StateErr != nil {
 		log.Error("the state of the program before this one is of no use: its clients are disconnected", "err", o.Program.StateErr)
 	}
+	successor := state != nil || o.Program.StateErr != nil
 	if state != nil {
 		ctx = context.WithoutCancel(ctx)
 	} else if err := checkNode(*c, log); err != nil {
@@ -88,7 +89,7 @@ func Open(ctx context.Context, o Options) (_ *Rank, err error) {
 	}
 
 	r := &Rank{program: o.Program, log: log, failed: make(chan error, 1)}
-	if r.levels, err = openLevels(*c, o.SlurmJob, state, log); err != nil {
+	if r.levels, err = openLevels(*c, o.SlurmJob, state, successor, log); err != nil {
 		return nil, err
 	}
 	if o.HandleFaults != nil {

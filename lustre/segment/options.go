@@ -103,6 +103,10 @@ type Options struct {
 	// Self().
 	Process lease.Process
 
+	// Succeeds means that another run of Process, which has become another program, is over,
+	// whether or not it could end in good order.
+	Succeeds bool
+
 	FS  vfs.FS           // default vfs.OS
 	Now func() time.Time // default time.Now
 

@@ -92,7 +92,7 @@ func Open(o Options) (*Store, error) {
 
 func leaseOptions(s *Store) lease.Options {
 	o := lease.Options{
-		FS: s.fs, Dir: s.opt.Dir, Rank: s.opt.Rank, Incarnation: s.opt.Incarnation, Process: s.opt.Process, Now: s.opt.Now,
+		FS: s.fs, Dir: s.opt.Dir, Rank: s.opt.Rank, Incarnation: s.opt.Incarnation, Process: s.opt.Process, Succeeds: s.opt.Succeeds, Now: s.opt.Now,
 		Begin: func() (func(), bool) {
 			if s.admit(nil) != nil {
 				return nil, false

@@ -18,13 +18,14 @@ import (
 // errLost is returned once another run took over what this one owned.
 var errLost = errors.New("another run has taken over the directory: this one did not renew its token in time")
 
-// Options say whose lease it is. All are required but Prepare.
+// Options say whose lease it is. All are required but Succeeds and Prepare.
 type Options struct {
 	FS          vfs.FS
 	Dir         string // of all runs
 	Rank        uint32
 	Incarnation uint64
 	Process     Process
+	Succeeds    bool // other runs of Process have ended: it became another program
 	Now         func() time.Time
 	Prepare     func(dir string) // called with the run's directory when it was made
 

@@ -121,3 +121,24 @@ func TestRetire(t *testing.T) {
 		t.Error("a closed run's directory was not taken over")
 	}
 }
+
+// TestSuccessor: a run that follows another one in its process, which could not close in good order, owns what that had at once, and one that
+// only runs in the same process does not.
+func TestSuccessor(t *testing.T) {
+	for _, succeeds := range []bool{false, true} {
+		n := &nodes{dir: t.TempDir(), now: time.Unix(1_800_000_000, 0)}
+		before := n.run(10)
+		if err := os.WriteFile(filepath.Join(before.own(t), "agg_rank003_000000.bin"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		after := n.run(20)
+		after.o.Succeeds = succeeds
+		after.own(t)
+		if owns := after.owns(t, 10); owns != succeeds {
+			t.Errorf("succeeds %v: owns what the run before left: %v", succeeds, owns)
+		}
+		if !after.owns(t, 20) {
+			t.Error("it does not own what is its own")
+		}
+	}
+}

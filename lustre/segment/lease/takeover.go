@@ -89,10 +89,10 @@ func (l *Lease) noteTaken(one tiers.Part, t Token) {
 	l.taken[one] = t
 }
 
-// ended reports whether the run that t names, a token in the directory of one, can
+// ended reports whether the run that t names, a token in the directory of one and none of this run's, can
 // do nothing any more that needs ownership.
 func (l *Lease) ended(one tiers.Part, t Token, r *Round) bool {
-	if t.Closed || t.Process.Gone() {
+	if t.Closed || t.Process.Gone() || l.o.Succeeds && t.Process == l.o.Process {
 		return true
 	}
 	if t.Owner == one.Incarnation {
