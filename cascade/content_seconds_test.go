@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -510,4 +511,35 @@ func TestASpilledSecondIsTriedOnceMore(t *testing.T) {
 		return n <= 1 && len(r.content.Seconds()) == 0
 	})
 	j.wantTwice(engineKey)
+}
+
+// TestBytesThatTheStateDoesNotKnow: a rank finds bytes in a file when it begins that its state leaves aside, for names that lie elsewhere
+// may stand for them. Another rank keeps them too. A name that they get here goes to that one, as of bytes that are in memory only.
+func TestBytesThatTheStateDoesNotKnow(t *testing.T) {
+	j := twice(t, true, engineKey)
+	r, p := j.ranks[1], data(0, secondSize)
+	r.dropMemory(t)
+	r.state.Mu.Lock()
+	b := r.state.Mu.Blocks[idOf(p)]
+	for _, n := range slices.Clone(b.Names()) {
+		r.state.Mu.Names.Retire(n)
+	}
+	r.state.Cold.LeaveLocked(b, false)
+	r.state.Cold.WantedLocked(b.Info.ID)
+	r.state.ForgetLocked(b)
+	r.state.ApplyLocked()
+	r.state.Cold.SpillLocked()
+	r.state.Mu.Unlock()
+	r.putKey(t, "new", p)
+	j.drainAll(1)
+	keeper := j.ranks[0]
+	keeper.state.Mu.Lock()
+	n := keeper.state.Mu.Names.Get("ns", "new")
+	keeper.state.Mu.Unlock()
+	if n == nil {
+		t.Error("the keeper does not have the name")
+	}
+	for _, one := range j.ranks {
+		one.wantAt(t, "new", p)
+	}
 }

@@ -188,7 +188,7 @@ func (m *Level) Own(ids ...BlockID) []*directory.Segment {
 		return places
 	}
 	for i, f := range m.Files.Catalogue().Own(ids) {
-		if !f.Info.ID.IsZero() {
+		if _, err := m.Files.Segment(ids[i]); err != nil && !f.Info.ID.IsZero() {
 			at := directory.Segment(f.Segment)
 			places[i] = &at
 		}
