@@ -22,6 +22,7 @@ type hooks struct {
 	evict  func() error
 	unlink func() error
 	reload func() error
+	loaded func() // after a Reload
 	read   func() // no call of ReadBatch fails for it
 }
 
@@ -69,7 +70,11 @@ func (h *hooked) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.
 	if err := h.now().reload(); err != nil {
 		return err
 	}
-	return h.Files.Reload(ctx, f, fn)
+	err := h.Files.Reload(ctx, f, fn)
+	if loaded := h.now().loaded; loaded != nil {
+		loaded()
+	}
+	return err
 }
 
 func (h *hooked) Sync(ctx context.Context) error {

@@ -95,7 +95,7 @@ func claimAt(ctx context.Context, n *Node, home fabric.Rank, list []directory.St
 // error means that nothing is known of any.
 func (n *Node) Entrust(ctx context.Context, owner fabric.Rank, list []directory.Statement) (refused []int, err error) {
 	k := kindEntrust
-	if len(list) > 0 && list[0].Version > 0 {
+	if slices.ContainsFunc(list, func(s directory.Statement) bool { return s.Version > 0 }) {
 		k = kindGive
 	}
 	for start := 0; start < len(list); start += entrustNames {

@@ -370,3 +370,35 @@ func TestLinkAtAnothersPlace(t *testing.T) {
 		t.Errorf("in one that is spilled: %v", err)
 	}
 }
+
+// TestWithdrawnWhileTheIndexIsFilled: a name that is to be withdrawn while the index, which broke, does not have this rank's files yet is
+// withdrawn once it has.
+func TestWithdrawnWhileTheIndexIsFilled(t *testing.T) {
+	r := newRuns(t)
+	r.begin(3, 1)
+	r.put("of another", 7) // whose files a round reads first
+	r.end()
+	r.begin(0, 1)
+	for i, key := range []string{"a", "b", "more", "last"} {
+		r.put(key, uint64(1+10*i))
+	}
+	r.spillAll()
+	r.next(2)
+	r.breakIndex()
+	r.beginAnew()
+	withdraw := func() error {
+		_, err := r.Tier.Catalogue().Withdraw(t.Context(), block.Name{Namespace: "ns", Key: "a", Seq: 5})
+		return err
+	}
+	if err := withdraw(); !errors.Is(err, tiers.ErrUnavailable) {
+		t.Errorf("while files are missing: %v", err)
+	}
+	r.round()
+	r.must(withdraw())
+	r.must(r.Sync(t.Context()))
+	r.round()
+	f := r.Tier.Catalogue().Find("ns", []string{"a", "b"})
+	if !f[0].Info.ID.IsZero() || f[1].Info.ID.IsZero() {
+		t.Errorf("a, which was withdrawn: %v; b: %v", f[0].Info.ID, f[1].Info.ID)
+	}
+}

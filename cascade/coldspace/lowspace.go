@@ -44,7 +44,7 @@ func (cs *Space) mergeBudget() int64 {
 // mergeSoonLocked has the cold tier merge at once if low-space mode requires it,
 // once blocks were given up, and adopt orphans if that is due.
 func (cs *Space) mergeSoonLocked() {
-	if !cs.guarded.LowSpace.MergeDue() && (cs.guarded.loading > 0 || !cs.state.RanksColdLocked() || cs.shareLocked().Adopt() == 0) {
+	if !cs.guarded.LowSpace.MergeDue() && (cs.state.Cold.Loads > 0 || !cs.state.RanksColdLocked() || cs.shareLocked().Adopt() == 0) {
 		return
 	}
 	cs.guarded.LowSpace.MergeRequested()

@@ -162,14 +162,14 @@ func (cs *Space) KeepHeads(fresh bool) {
 func (cs *Space) due() ([]orphan, []tiers.SpilledFile) {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.guarded.loading > 0 {
+	if !cs.state.RanksColdLocked() || cs.state.Mu.Closed || cs.state.Cold.Loads > 0 {
 		return nil, nil
 	}
 	n := cs.shareLocked().Adopt()
 	spilled := cs.spilledDueLocked(n)
 	due := slices.Clone(cs.guarded.Orphans.Left[:min(n, len(cs.guarded.Orphans.Left))])
 	if len(due)+len(spilled) > 0 {
-		cs.guarded.loading++
+		cs.state.Cold.Loads++
 	}
 	return due, spilled
 }

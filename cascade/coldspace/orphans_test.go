@@ -131,7 +131,7 @@ func TestAPartThatDoesNotCome(t *testing.T) {
 			if _, _, err := r.AdoptOrphan(t.Context(), parts[0]); errors.Is(err, tiers.ErrUnavailable) == owned {
 				t.Error(err)
 			}
-			if r.guarded.loading != 0 {
+			if r.Cold.Loads != 0 {
 				t.Error("nothing leaves the tier any more")
 			}
 		})

@@ -41,7 +41,7 @@ func (cs *Space) shrinkSomeLocked() (done bool, err error) {
 	own := cs.coldBudgetLocked() // 1 where spilled files take all of it: what is old leaves then, for those to be loaded
 	budget := int64(liveShare * float64(own))
 	for range shrinkStep {
-		if !cs.state.RanksColdLocked() || own == 0 || cs.guarded.loading > 0 || cs.state.Cold.Bytes <= budget {
+		if !cs.state.RanksColdLocked() || own == 0 || cs.state.Cold.Loads > 0 || cs.state.Cold.Bytes <= budget {
 			return true, nil
 		}
 		b := cs.state.Cold.VictimLocked()

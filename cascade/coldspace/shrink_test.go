@@ -148,8 +148,8 @@ func TestNothingToGiveUpInAShortage(t *testing.T) {
 func TestNothingLeavesBeforeWhatIsOlderIsKnown(t *testing.T) {
 	for name, set := range map[string]func(r *rank, on bool){
 		"loading": func(r *rank, on bool) {
-			if r.guarded.loading = 0; on {
-				r.guarded.loading = 1
+			if r.Cold.Loads = 0; on {
+				r.Cold.Loads = 1
 			}
 		},
 		"spilled": func(r *rank, on bool) {

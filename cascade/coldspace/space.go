@@ -29,7 +29,6 @@ type Space struct {
 		LowSpace policy.LowSpace
 		Spilled  []tiers.SpilledFile // as of the last look, the oldest first
 		merged   tiers.Merged        // what the budgets have of merges
-		loading  int                 // calls of AdoptDue and Reload that load files: nothing leaves meanwhile
 	}
 }
 

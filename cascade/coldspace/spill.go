@@ -172,18 +172,21 @@ const (
 )
 
 // Reload has the state know what a spilled file holds. Before it is known what of that leaves first
-// nothing does.
+// nothing does. The catalogue says which names stand for it, so those on their way are made durable first.
 func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile, fate Fate) {
 	cs.state.Mu.Lock()
-	cs.guarded.loading++
+	cs.state.Cold.Loads++
 	cs.state.Mu.Unlock()
 	defer cs.loaded()
 	a := cs.others.NewReload()
 	var ids []block.ID
-	err := cs.state.Cold.Files.Reload(ctx, f, func(e tiers.Entry) error {
-		ids = append(ids, e.Info.ID)
-		return a.Gather(e)
-	})
+	err := cs.others.SyncInTurn(ctx)
+	if err == nil {
+		err = cs.state.Cold.Files.Reload(ctx, f, func(e tiers.Entry) error {
+			ids = append(ids, e.Info.ID)
+			return a.Gather(e)
+		})
+	}
 	if err == nil {
 		err = a.Run()
 	}
@@ -197,7 +200,7 @@ func (cs *Space) Reload(ctx context.Context, f tiers.SpilledFile, fate Fate) {
 func (cs *Space) loaded() {
 	cs.state.Mu.Lock()
 	defer cs.state.Mu.Unlock()
-	if cs.guarded.loading--; cs.guarded.loading == 0 {
+	if cs.state.Cold.Loads--; cs.state.Cold.Loads == 0 {
 		cs.state.WakeCleanerLocked(false)
 	}
 }

@@ -181,8 +181,11 @@ func (l *Ledger) entrustOne(ctx context.Context, p Peers, owner fabric.Rank, gro
 		for _, n := range c.block.Names() {
 			st := directory.Statement{Name: n.Record(), Info: c.info}
 			st.Name.Seq = n.Put()
-			if c.view == nil {
+			switch {
+			case c.view == nil:
 				st.Version = n.Seq() + movedBy
+			case n.Seq() > n.Put(): // what was recorded as of the put is withdrawn somewhere: see names.Graph.Reclaim
+				st.Version = n.Seq()
 			}
 			c.names = append(c.names, st)
 			list, whose = append(list, st), append(whose, c)

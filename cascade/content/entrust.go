@@ -2,6 +2,7 @@ package content
 
 import (
 	"context"
+	"slices"
 
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
@@ -58,7 +59,7 @@ func (l *Ledger) Entrust(ctx context.Context, list []directory.Statement) (refus
 	p.Publish(states...)
 	// What the other rank gives up is found by this one's statements alone, whatever becomes
 	// of this rank next.
-	if list[0].Version > 0 && !l.names.AwaitHomes(ctx) {
+	if slices.ContainsFunc(list, func(st directory.Statement) bool { return st.Version > 0 }) && !l.names.AwaitHomes(ctx) {
 		return all()
 	}
 	return refused
@@ -153,7 +154,7 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	switch {
 	case o.hasBytes(b):
 		return l.keepHereLocked(o, b, seq), nil
-	case b == nil && o.spilled.Info == o.Info:
+	case b == nil && o.spilled.Info == o.Info && l.state.Cold.Loads == 0: // while a file is loaded it may be found to have no name
 		r.Seq = seq
 		err := l.state.Cold.LinkAtLocked(o.spilled.Segment, o.Info.ID, r)
 		l.state.NoteLinkLocked(err)

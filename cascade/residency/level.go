@@ -53,6 +53,7 @@ type Level struct {
 	Old     int64 // of these, bytes of blocks that earlier runs left and this one did not use
 	Ranking bool  // the policy is new, and has not been given all blocks yet
 
+	Loads   int     // of files that are under way: nothing leaves meanwhile, nor is a name taken for what the catalogue alone knows
 	Damaged Damaged // of other ranks' files
 
 	wanted map[block.ID]struct{} // see WantedLocked

@@ -126,7 +126,7 @@ type Watcher interface {
 	HideLocked(*names.Name)
 
 	// RestsLocked is called when a name was given to a block of which the catalogue alone knows where
-	// this rank's files have it.
+	// this rank's files have it, and when such a one has gone: it may have no name or place in the state.
 	RestsLocked(*Block)
 
 	// CataloguedLocked is called when the catalogue has names that are not in the state: what

@@ -322,8 +322,12 @@ func (c *Catalogue) Withdraw(ctx context.Context, names ...block.Name) ([]bool, 
 		return nil, unavailable(err)
 	}
 	defer c.unlock()
-	older, drops, err := c.older(names, false)
-	if err != nil {
+	var older []bool
+	var drops map[index.Segment][]index.Name
+	if err := c.Whole(func() (err error) {
+		older, drops, err = c.older(names, false)
+		return err
+	}); err != nil {
 		return nil, unavailable(err)
 	}
 	for i, n := range names { // before the index has it: see segment.Store.Reload

@@ -1,0 +1,165 @@
+package cascade
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"cascadekv/cascade/coldspace"
+	"cascadekv/dht/directory"
+	"cascadekv/tiers"
+)
+
+const reloadedSize = 60_000
+
+// spilledBlocks is a job of three ranks of which the second has four blocks, old0 to old3, in a file that only its catalogue knows.
+func spilledBlocks(t *testing.T) (j *job, keeper *jobRank, file tiers.SpilledFile) {
+	t.Helper()
+	j = threeRanks(t, true)
+	for _, one := range j.ranks {
+		if _, err := one.AdoptParts(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := j.ranks[1]
+	for i := range 4 {
+		r.putKey(t, fmt.Sprint("old", i), data(uint64(1+i), reloadedSize))
+	}
+	for i := range 2 { // ends the file
+		r.putKey(t, fmt.Sprint("last", i), data(uint64(100+i), 30<<10))
+		j.drainAll(1)
+	}
+	r.dropMemory(t)
+	r.space.SpillAll(t.Context())
+	files := r.space.LookSpilled()
+	if len(files) == 0 || files[0].Blocks < 4 {
+		t.Fatalf("spilled: %+v", files)
+	}
+	return j, r, files[0]
+}
+
+// endOld deletes old0 to old3.
+func (j *job) endOld() {
+	for i := range 4 {
+		j.ranks[1].Delete(j.t.Context(), "ns", fmt.Sprint("old", i))
+	}
+	j.drainAll(1)
+}
+
+// TestEntrustedWhileAFileIsLoaded: a rank is entrusted with a name for a block of a file that it is loading again. The name is
+// found as long as it stands, whether the block had another name when the load began, which is deleted then, or none.
+func TestEntrustedWhileAFileIsLoaded(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		for _, when := range []string{"before", "made durable", "loaded"} {
+			t.Run(fmt.Sprintf("named %v, %s", named, when), func(t *testing.T) {
+				j, r, file := spilledBlocks(t)
+				if !named {
+					j.endOld()
+				}
+				p := data(1, reloadedSize)
+				entrust := func() {
+					j.ranks[0].putKey(t, "other", p)
+					if _, err := j.ranks[0].Drain(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				load := func() { r.space.Reload(context.Background(), file, coldspace.Stay) }
+				switch when {
+				case "before":
+					entrust()
+					load()
+				case "made durable":
+					var once sync.Once
+					var loads sync.WaitGroup
+					r.cold.set(hooks{sync: func(context.Context) error {
+						once.Do(func() { loads.Go(load) })
+						return nil
+					}})
+					entrust()
+					loads.Wait()
+				case "loaded":
+					r.cold.set(hooks{loaded: entrust})
+					load()
+				}
+				r.cold.set(hooks{})
+				j.settle()
+				if named {
+					j.endOld()
+				}
+				r.space.MergeAll(t.Context())
+				j.settle()
+				j.ranks[0].dropMemory(t)
+				j.ranks[2].wantAt(t, "other", p)
+				for _, one := range j.afterRestart().ranks {
+					one.wantAt(t, "other", p)
+				}
+			})
+		}
+	}
+}
+
+// TestWhatALoadEvictsIsStated: a block without a name that a load of its file evicts is not stated to its homes any more: nobody
+// relies on this rank for it.
+func TestWhatALoadEvictsIsStated(t *testing.T) {
+	j, r, file := spilledBlocks(t)
+	j.endOld()
+	r.space.Reload(t.Context(), file, coldspace.Stay)
+	r.content.Publish()
+	j.settle()
+	for i := range 4 {
+		key := directory.ContentKey(idOf(data(uint64(1+i), reloadedSize)))
+		if found := j.ranks[0].node.Locate(t.Context(), directory.Contents, []string{key})[0]; len(found) > 0 {
+			t.Errorf("block %d is at %v", i, found[0].Segment)
+		}
+	}
+}
+
+// TestASecondKeeper: a keeper gives up a block, and withdraws its names. Who has a copy has another rank record its names, which counts also
+// for who takes in the files of both.
+func TestASecondKeeper(t *testing.T) {
+	j := threeRanks(t, true)
+	for _, one := range j.ranks {
+		if _, err := one.AdoptParts(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := data(1, 20<<10)
+	j.ranks[0].putKey(t, "a", p)
+	j.drainAll(0)
+	j.ranks[2].putKey(t, "b", p)
+	j.apart(2)
+	j.ranks[1].putKey(t, "x", p)
+	j.drainAll(1)
+	j.ranks[0].giveUp(t)
+	j.ranks[0].putKey(t, "more", data(1000, 250<<10)) // into another file, with what was withdrawn
+	j.drainAll(0)
+	eventually(t, "what holds nothing is removed", func() bool { return len(j.files(0)) == 1 })
+	j.late.Store(int64(time.Minute))
+	j.drainAll(1)
+	if n, _ := j.durable(1); n != 0 {
+		t.Fatalf("rank 1 has written %d blocks", n)
+	}
+	j.settle()
+	dir := j.snapshot()
+	tokens, _ := filepath.Glob(filepath.Join(dir, "rank*", "alive.*"))
+	for _, one := range tokens {
+		if err := os.Remove(one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again := &job{t: t, dir: dir, segmentBytes: j.segmentBytes, patient: true, local: t.TempDir()}
+	one := again.open(1, 8<<20).ranks[0]
+	parts, err := one.Parts(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := one.AdoptParts(t.Context(), parts); err != nil {
+		t.Fatal(err)
+	}
+	one.wantAt(t, "b", p)
+	one.wantAt(t, "x", p)
+}
