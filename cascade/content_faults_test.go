@@ -52,8 +52,10 @@ func (h *hooked) now() hooks {
 	if now.sync == nil {
 		now.sync = func(context.Context) error { return nil }
 	}
-	if now.read == nil {
-		now.read = func() {}
+	for _, hook := range []*func(){&now.read, &now.loaded} {
+		if *hook == nil {
+			*hook = func() {}
+		}
 	}
 	for _, hook := range []*func() error{&now.link, &now.put, &now.evict, &now.unlink, &now.reload} {
 		if *hook == nil {
@@ -70,11 +72,8 @@ func (h *hooked) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.
 	if err := h.now().reload(); err != nil {
 		return err
 	}
-	err := h.Files.Reload(ctx, f, fn)
-	if loaded := h.now().loaded; loaded != nil {
-		loaded()
-	}
-	return err
+	defer func() { h.now().loaded() }()
+	return h.Files.Reload(ctx, f, fn)
 }
 
 func (h *hooked) Sync(ctx context.Context) error {

@@ -35,23 +35,35 @@ func (j *job) restarted(dir string) *job {
 	if j.local != "" {
 		again.local = j.t.TempDir()
 	}
-	tokens, _ := filepath.Glob(filepath.Join(again.dir, "rank*", "alive.*"))
-	for _, one := range tokens { // of this process, which lives
-		if err := os.Remove(one); err != nil {
-			j.t.Fatal(err)
-		}
-	}
+	again.dropTokens()
 	again.open(len(j.ranks), 8<<20)
 	if again.local != "" {
-		for _, r := range again.ranks { // the parts of ranks that live are none of theirs
-			if _, err := r.AdoptParts(j.t.Context(), nil); err != nil {
-				j.t.Fatal(err)
-			}
-		}
+		again.beginCatalogues()
 		again.takeAllIn()
 	}
 	again.settle()
 	return again
+}
+
+// dropTokens removes the tokens of a snapshot, which are of this process, and that lives.
+func (j *job) dropTokens() {
+	j.t.Helper()
+	tokens, _ := filepath.Glob(filepath.Join(j.dir, "rank*", "alive.*"))
+	for _, one := range tokens {
+		if err := os.Remove(one); err != nil {
+			j.t.Fatal(err)
+		}
+	}
+}
+
+// beginCatalogues has all ranks' catalogues be complete: the parts of ranks that live are none of theirs.
+func (j *job) beginCatalogues() {
+	j.t.Helper()
+	for _, r := range j.ranks {
+		if _, err := r.AdoptParts(j.t.Context(), nil); err != nil {
+			j.t.Fatal(err)
+		}
+	}
 }
 
 // files lists the segments of a rank.

@@ -366,16 +366,8 @@ func TestAKeeperThatMayBeDead(t *testing.T) {
 // TestSpilledBytesThatGetANameAgain: bytes that lie in a file of which the catalogue alone knows, and that had no name when
 // the rank began, have one again. Others that put them know that they are there, and write no second copy.
 func TestSpilledBytesThatGetANameAgain(t *testing.T) {
-	j := threeRanks(t, true)
-	r, p := j.ranks[1], data(1, 9000)
-	for i := range 4 {
-		r.putKey(t, fmt.Sprint("old", i), data(uint64(1+i), 9000))
-	}
-	for i := range 2 { // ends the file
-		r.putKey(t, fmt.Sprint("last", i), data(uint64(100+i), 200<<10))
-		j.drainAll(1)
-	}
-	r.space.SpillAll(t.Context())
+	j, r, _ := spilledBlocks(t)
+	p := data(1, reloadedSize)
 	if !r.Delete(t.Context(), "ns", "old0") {
 		t.Fatal("nothing is deleted")
 	}

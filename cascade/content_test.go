@@ -315,11 +315,7 @@ func TestReliedPutsHideOlderOnes(t *testing.T) {
 			t.Run(fmt.Sprintf("spilled %v, lost %v", spilled, lost), func(t *testing.T) {
 				j := threeRanks(t, true)
 				r := j.ranks[1]
-				for _, one := range j.ranks {
-					if _, err := one.AdoptParts(t.Context(), nil); err != nil {
-						t.Fatal(err)
-					}
-				}
+				j.beginCatalogues()
 				r.putKey(t, "x", old)
 				r.putKey(t, "same", old)
 				for i := range 2 { // ends the file

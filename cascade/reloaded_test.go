@@ -3,8 +3,6 @@ package cascade
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -20,11 +18,7 @@ const reloadedSize = 60_000
 func spilledBlocks(t *testing.T) (j *job, keeper *jobRank, file tiers.SpilledFile) {
 	t.Helper()
 	j = threeRanks(t, true)
-	for _, one := range j.ranks {
-		if _, err := one.AdoptParts(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	j.beginCatalogues()
 	r := j.ranks[1]
 	for i := range 4 {
 		r.putKey(t, fmt.Sprint("old", i), data(uint64(1+i), reloadedSize))
@@ -122,11 +116,7 @@ func TestWhatALoadEvictsIsStated(t *testing.T) {
 // for who takes in the files of both.
 func TestASecondKeeper(t *testing.T) {
 	j := threeRanks(t, true)
-	for _, one := range j.ranks {
-		if _, err := one.AdoptParts(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
+	j.beginCatalogues()
 	p := data(1, 20<<10)
 	j.ranks[0].putKey(t, "a", p)
 	j.drainAll(0)
@@ -144,14 +134,8 @@ func TestASecondKeeper(t *testing.T) {
 		t.Fatalf("rank 1 has written %d blocks", n)
 	}
 	j.settle()
-	dir := j.snapshot()
-	tokens, _ := filepath.Glob(filepath.Join(dir, "rank*", "alive.*"))
-	for _, one := range tokens {
-		if err := os.Remove(one); err != nil {
-			t.Fatal(err)
-		}
-	}
-	again := &job{t: t, dir: dir, segmentBytes: j.segmentBytes, patient: true, local: t.TempDir()}
+	again := &job{t: t, dir: j.snapshot(), segmentBytes: j.segmentBytes, patient: true, local: t.TempDir()}
+	again.dropTokens()
 	one := again.open(1, 8<<20).ranks[0]
 	parts, err := one.Parts(t.Context())
 	if err != nil {

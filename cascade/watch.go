@@ -3,6 +3,7 @@ package cascade
 import (
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 )
 
 // watcher passes on what a lower part of the store reports to those above it.
@@ -13,7 +14,7 @@ func (w watcher) EnqueuePublishAllLocked(b *residency.Block) {
 	w.s.others.EnqueuePublishAllLocked(b)
 	w.s.content.PlacedLocked(b)
 }
-func (w watcher) RestsLocked(b *residency.Block) { w.s.content.RestsLocked(b) }
+func (w watcher) RestsLocked(info block.Info) { w.s.content.RestsLocked(info) }
 func (w watcher) InvalidateLocked(id residency.NameID, below uint64) {
 	w.s.others.InvalidateLocked(id, below)
 }

@@ -174,19 +174,21 @@ func (l *Ledger) PlacedLocked(b *residency.Block) {
 }
 
 // RestsLocked queues a block for a statement to its homes that was given a name, and that the catalogue alone knows
-// in this rank's files: they may not have heard of it, for it may have had none since this rank began.
-func (l *Ledger) RestsLocked(b *residency.Block) {
-	if b.Info.Size >= Least && !b.Info.ID.IsProvisional() {
-		l.MovedLocked(b)
+// in this rank's files: they may not have heard of it, for it may have had none since this rank began. Or it has gone from there.
+func (l *Ledger) RestsLocked(info block.Info) {
+	if info.Size >= Least && !info.ID.IsProvisional() {
+		l.stateSoonLocked(info.ID)
 	}
 }
 
 // MovedLocked queues a block for a statement to its homes.
-func (l *Ledger) MovedLocked(b *residency.Block) {
+func (l *Ledger) MovedLocked(b *residency.Block) { l.stateSoonLocked(b.Info.ID) }
+
+func (l *Ledger) stateSoonLocked(id residency.BlockID) {
 	if l.guarded.peers == nil {
 		return
 	}
-	l.guarded.unstated = append(l.guarded.unstated, b.Info.ID)
+	l.guarded.unstated = append(l.guarded.unstated, id)
 	residency.Wake(l.wake)
 }
 

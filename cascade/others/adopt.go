@@ -112,7 +112,7 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 			x.state.Cold.WantedLocked(e.Info.ID)
 		} else {
 			x.state.NoteColdLocked(x.state.Cold.Files.Evict(e.Info.ID)) // nobody would ever ask for it
-			x.state.Watch.RestsLocked(residency.NewBlock(e.Info))
+			x.state.Watch.RestsLocked(e.Info)
 		}
 		return
 	}

@@ -94,9 +94,8 @@ func (m *Level) LeaveLocked(b *Block, evicted bool) {
 	m.state.PlacementChangedLocked(b)
 }
 
-// linkFromLocked records a name of b, a copy of what the catalogue has, where that lies.
-// In another owner's segment that is not done: then b is dirty, as any block that is in
-// memory only. What was put elsewhere is recorded there.
+// linkFromLocked records a name of b, a copy of what the catalogue has, where that lies. In another owner's segment that is
+// not done: then b is dirty, as any block that is in memory only. What was put elsewhere is recorded there.
 func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	if n.Copied() {
 		return
@@ -105,7 +104,7 @@ func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	if err == nil {
 		m.state.NoteLinkLocked(nil)
 		b.LinkSeq = m.state.Mu.Writes.LinkSeq
-		m.state.Watch.RestsLocked(b)
+		m.state.Watch.RestsLocked(b.Info)
 		return
 	}
 	if !errors.Is(err, tiers.ErrNotFound) {
@@ -150,9 +149,8 @@ func (m *Level) JudgedLocked(id block.ID, nobodys bool) {
 	}
 }
 
-// RestLocked records that b, which is in memory only, lies at a place in this rank's own
-// files too, of which the catalogue alone knows: it needs no second copy there. It is not
-// being written.
+// RestLocked records that b, which is in memory only, lies at a place in this rank's own files too, of which the catalogue
+// alone knows: it needs no second copy there. It is not being written.
 func (m *Level) RestLocked(b *Block, at *directory.Segment) {
 	m.state.Mu.AssertHeld()
 	if b.HasLowerCopy() || !b.InAny() {
@@ -179,16 +177,18 @@ func (m *Level) LoseLocked(b *Block) {
 	m.state.PlacementChangedLocked(b)
 }
 
-// Own returns where blocks lie in this rank's own files, in parallel to ids, as far as
-// the catalogue knows: nil for one that does not. It may read from a local disk. There
-// may be no such level.
+// Own returns where blocks lie in this rank's own files that are spilled, in parallel to ids, as far as the catalogue knows:
+// nil for one that does not. It may read from a local disk. There may be no such level.
 func (m *Level) Own(ids ...BlockID) []*directory.Segment {
 	places := make([]*directory.Segment, len(ids))
 	if !m.Spilled() {
 		return places
 	}
 	for i, f := range m.Files.Catalogue().Own(ids) {
-		if _, err := m.Files.Segment(ids[i]); err != nil && !f.Info.ID.IsZero() {
+		if f.Info.ID.IsZero() {
+			continue
+		}
+		if _, err := m.Files.Segment(ids[i]); err != nil { // else the state knows it, or leaves it aside
 			at := directory.Segment(f.Segment)
 			places[i] = &at
 		}

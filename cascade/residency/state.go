@@ -127,7 +127,7 @@ type Watcher interface {
 
 	// RestsLocked is called when a name was given to a block of which the catalogue alone knows where
 	// this rank's files have it, and when such a one has gone: it may have no name or place in the state.
-	RestsLocked(*Block)
+	RestsLocked(block.Info)
 
 	// CataloguedLocked is called when the catalogue has names that are not in the state: what
 	// is not here may be there from then on.

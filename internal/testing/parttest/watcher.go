@@ -6,6 +6,7 @@ import (
 
 	"cascadekv/cascade/names"
 	"cascadekv/cascade/residency"
+	"cascadekv/internal/block"
 )
 
 // Watcher records what it is called for. It implements residency.Watcher,
@@ -57,7 +58,7 @@ func (w *Watcher) NoteFullLocked() { w.record("full") }
 func (w *Watcher) CataloguedLocked() { w.record("spills") }
 
 // RestsLocked implements residency.Watcher.
-func (w *Watcher) RestsLocked(*residency.Block) { w.record("rests") }
+func (w *Watcher) RestsLocked(block.Info) { w.record("rests") }
 
 // InvalidateFetchLocked implements others.Fetches.
 func (w *Watcher) InvalidateFetchLocked(id residency.NameID, _ uint64) {
