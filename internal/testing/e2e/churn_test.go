@@ -55,7 +55,7 @@ type churn struct {
 	marks   sync.Mutex            // guards these three: held to mark what is durable
 	lenient bool                  // while space is short anything may be given up
 	since   time.Time             // of lenient: what was put before may have been given up
-	lostAt  [churnRanks]time.Time // when a rank lost its memory, and what was in no segment
+	lostAt  [churnRanks]time.Time // when a rank lost what was in no segment, all or some
 
 	trailing sync.Mutex         // one trail at a time
 	missing  map[*churnKey]bool // what was found to be lost; of the test's goroutine
@@ -198,16 +198,13 @@ func (c *churn) lose(i int) {
 		c.terms++
 		end(c.t, c.ranks[i])
 	case 1, 2:
-		c.kills++
-		c.ranks[i].kill()
+		c.kill(i)
 	case 3:
-		c.kills++
-		c.ranks[i].kill()
+		c.kill(i)
 		c.loseMemory(i)
 	case 4: // another rank adopts its segments
-		c.kills++
 		c.absences++
-		if c.ranks[i].kill(); c.rng.IntN(2) == 0 {
+		if c.kill(i); c.rng.IntN(2) == 0 {
 			c.loseMemory(i)
 		}
 		c.agree(churnRanks - 1)
@@ -218,11 +215,25 @@ func (c *churn) lose(i int) {
 	c.m.calm.end()
 }
 
+// kill kills a rank. What had just left its memory for its disks may be lost with it (docs/nvme.md).
+func (c *churn) kill(i int) {
+	c.kills++
+	c.ranks[i].kill()
+	if c.disks {
+		c.noteLoss(i)
+	}
+}
+
+// noteLoss notes that a rank has lost what was in no segment.
+func (c *churn) noteLoss(i int) {
+	c.marks.Lock()
+	defer c.marks.Unlock()
+	c.lostAt[i] = time.Now()
+}
+
 // loseMemory takes the memory of a rank that was killed away, and as often as not its disks, if it has any.
 func (c *churn) loseMemory(i int) {
-	c.marks.Lock()
-	c.lostAt[i] = time.Now()
-	c.marks.Unlock()
+	c.noteLoss(i)
 	must(c.t, os.Remove(c.ranks[i].arena))
 	if c.disks && c.rng.IntN(2) == 0 {
 		for _, dir := range disksOf(c.places[i]) {

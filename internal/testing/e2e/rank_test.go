@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -242,15 +244,19 @@ func watch(t *testing.T, args ...string) (*exec.Cmd, *testlog.Log) {
 	return cmd, out
 }
 
-// freePort is a loopback address that was free a moment ago.
+// freePort is a loopback address that was free a moment ago, and that nobody gets who asks for any port: the kernel
+// draws those from 32768 on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(32_768-10_000)))
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // wantWords checks that an error tells what a person needs to know.
