@@ -91,7 +91,9 @@ func (a *Adoption) step(entries []tiers.Entry) error {
 	return nil
 }
 
-// blockLocked adopts one block with those of its names that are not newer here.
+// blockLocked adopts one block with those of its names that are not newer here. Of a name that
+// stands for other bytes by now its record is withdrawn: once the block is gone nobody
+// would know of a record that lies in this rank's files.
 func (a *Adoption) blockLocked(e tiers.Entry) {
 	x := a.exchange
 	var some []block.Name
@@ -99,11 +101,12 @@ func (a *Adoption) blockLocked(e tiers.Entry) {
 		x.state.Mu.Names.Observe(n.Seq)
 		here := x.state.Mu.Names.Get(n.Namespace, n.Key)
 		held := here != nil && here.Block() != nil
-		if x.guarded.tombstones.Has(&n) { // it was deleted, and the cold tier may not have that yet
-			continue
-		}
-		if held && here.Put() < n.Seq || !held && (a.own || x.nameRoom.HasRoomLocked()) {
+		switch {
+		case x.guarded.tombstones.Has(&n): // it was deleted, and the cold tier may not have that yet
+		case held && here.Put() < n.Seq, !held && (a.own || x.nameRoom.HasRoomLocked()):
 			some = append(some, n)
+		case held && here.Put() > n.Seq && !e.OtherOwner && residency.BlockOf(here).Info.ID != e.Info.ID:
+			x.state.NoteLinkLocked(x.state.Cold.Files.Unlink(e.Info.ID, n))
 		}
 	}
 	known := x.state.Mu.Blocks[e.Info.ID] != nil

@@ -67,7 +67,7 @@ func TestAMovedNameStays(t *testing.T) {
 }
 
 // Of what a part holds, the names that are not known younger are taken in, and what
-// the part withdrew is withdrawn here.
+// the part withdrew is withdrawn here. An older record in what is this rank's own by now is withdrawn there.
 func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
 	r := newRank(t)
 	before := r.stamp()
@@ -79,7 +79,9 @@ func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
 	withdrawn := tiers.Entry{Dropped: []block.Name{named("dropped", after), named("kept", before)}}
 	child := named("child", after+2)
 	child.Parent = "new"
-	done := r.adopt(t, withdrawn,
+	foreign := r.entry(t, parttest.Data(14, size), named("kept", before))
+	foreign.OtherOwner = true
+	done := r.adopt(t, withdrawn, foreign,
 		r.entry(t, parttest.Data(13, size), child),
 		r.entry(t, parttest.Data(10, size), named("young", before)),
 		r.entry(t, parttest.Data(11, size), named("old", after)),
@@ -95,6 +97,9 @@ func TestAdoptionKeepsTheYoungerNames(t *testing.T) {
 	}
 	if r.files.Holds(block.Sum(r.IDBits, parttest.Data(10, size))) {
 		t.Error("a block that nobody would ask for stays in the cold tier")
+	}
+	if _, unlinks := r.files.Linked(); len(unlinks) != 1 || unlinks[0].Key != "young" || unlinks[0].Seq != before {
+		t.Errorf("withdrawn in files: %v, want what was overwritten", unlinks)
 	}
 	if done.Blocks != 3 || done.Names != 3 || done.Bytes != 3*size || r.Count.Stats.Adopted != done {
 		t.Errorf("%+v, in all %+v", done, r.Count.Stats.Adopted)
