@@ -209,7 +209,7 @@ func (h Here) clearSome(ns string, before uint64, from int) (n, next int) {
 		one := sp.List()[next]
 		if before == math.MaxUint64 {
 			h.state.UnbindLocked(one)
-		} else if one.Put() >= before || !h.state.UnbindBeforeLocked(ns, one.Key(), before) {
+		} else if one.Put() >= before || !h.others.UnbindBeforeLocked(ns, one.Key(), before) {
 			continue
 		}
 		h.state.Count.LostLocked(losslog.Cleared, nil, one)

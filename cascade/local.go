@@ -170,7 +170,7 @@ func (l Local) Outdated(ns, key string, before uint64) {
 	}
 	l.Store.state.Mu.Names.Heard(before)
 	l.Store.load.InvalidateFetchLocked(residency.NameID{NS: ns, Key: key}, before)
-	if l.Store.state.UnbindBeforeLocked(ns, key, before) {
+	if l.Store.others.UnbindBeforeLocked(ns, key, before) {
 		l.Store.state.WakeWaitersLocked()
 	}
 }

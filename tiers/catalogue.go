@@ -48,7 +48,7 @@ type Left struct {
 type Catalogue interface {
 	// AdoptParts brings the catalogue up to date with some parts and shows these, and
 	// no others, from then on. Before that it calls fn with the names that are new
-	// to it; fn must not keep the slice. A catalogue that broke is begun anew. It
+	// to it, and of blocks in other files with no more of their Info than the id; fn must not keep the slice. A catalogue that broke is begun anew. It
 	// may take long. Errors: ErrUnavailable.
 	AdoptParts(ctx context.Context, parts []Part, fn func([]Found)) (Taken, error)
 

@@ -129,10 +129,17 @@ func (g *Graph) Put(r block.Name, keepTTL bool, b *Block, now time.Time) *Name {
 	return n
 }
 
-// MovedWithin is how many ticks after its put, at most, a name is recorded where it was moved: two
-// for each move. Two puts of a name are as close only if they are made on two ranks at the same
+// MovedWithin is how many ticks after its put, at most, a name is recorded where it was moved, or where it was
+// recorded again. Two puts of a name are as close, 16 µs, only if they are made on two ranks at the same
 // time; then either may stay.
-const MovedWithin = 1000
+const MovedWithin = 1 << 14
+
+// A name that is recorded again is that many ticks younger than what is known of its put, at least and, together, at most.
+// A name that is moved is two ticks younger than where it was; its record there may have been withdrawn since.
+const (
+	reclaimedBy     = 128
+	reclaimedSpread = 128
+)
 
 // Copy is Put of a copy of another rank's block, with the put stamp r.Seq. It is recorded a tick
 // before that, which is no put's: the original hides it wherever both are known, and it hides no
@@ -174,12 +181,15 @@ func (g *Graph) SetCopied(n *Name) { g.setCopied(n, true) }
 func (g *Graph) SetOwn(n *Name) { g.setCopied(n, false) }
 
 // Reclaim has n, whose record elsewhere may be lost, be recorded by this rank, with its put
-// stamp. The record is just younger than a withdrawal of the one that was lost, or of a copy of
-// that: both are a tick younger than what they withdraw.
+// stamp. The record is younger than the one that was lost, and than a withdrawal of that. Other ranks that have copies
+// may do so too: the clock decides by how much, for who withdraws one record must not withdraw another.
 func (g *Graph) Reclaim(n *Name) {
 	g.SetOwn(n)
-	g.Raise(n, max(n.record.Seq, n.put)+2)
+	g.Raise(n, max(n.record.Seq, n.put)+reclaimedBy+g.seq%(reclaimedSpread/2)*2)
 }
+
+// SetPutAsRecorded has n count as put when it was recorded.
+func (g *Graph) SetPutAsRecorded(n *Name) { n.put = max(n.put, n.record.Seq) }
 
 // Raise has n be recorded with a sequence number of at least seq, and its put stamp.
 func (g *Graph) Raise(n *Name, seq uint64) {

@@ -271,8 +271,11 @@ func TestNamesGiveWay(t *testing.T) {
 		r.Put(parttest.Name(k), parttest.Data(uint64(i), size))
 	}
 	after := r.stamp() + 1000
-	r.GiveWay([]tiers.Found{{Name: named("young", before)}, {Name: named("old", after)}, {Name: named("deleted", after), Dropped: true}, {Name: named("unknown", after)}})
-	if got := r.Has("young", "old", "deleted"); !slices.Equal(got, []string{"young"}) {
+	r.Put(parttest.Name("moved"), parttest.Data(3, size))
+	n := r.Mu.Names.Get("ns", "moved") // its block lies in another file than its record
+	moved := tiers.Found{Info: block.Info{ID: r.Block("moved").Info.ID}, Name: named("moved", n.Put()+2)}
+	r.GiveWay([]tiers.Found{moved, {Name: named("young", before)}, {Name: named("old", after)}, {Name: named("deleted", after), Dropped: true}, {Name: named("unknown", after)}})
+	if got := r.Has("young", "old", "deleted", "moved"); !slices.Equal(got, []string{"young", "moved"}) {
 		t.Errorf("%v stay", got)
 	}
 	if r.stamp() <= after {

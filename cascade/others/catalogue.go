@@ -9,6 +9,7 @@ import (
 	"cascadekv/cascade/residency"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
+	"cascadekv/internal/losslog"
 	"cascadekv/tiers"
 )
 
@@ -57,7 +58,7 @@ func (x *Exchange) giveWaySome(found []tiers.Found) {
 		n := x.state.Mu.Names.Get(f.Name.Namespace, f.Name.Key)
 		switch {
 		case n == nil || n.Block() == nil || n.Put() >= f.Name.Seq:
-		case !f.Dropped && f.Info == n.Block().Info && f.Name.Seq-n.Put() < names.MovedWithin: // the same put
+		case !f.Dropped && f.Info.ID == n.Block().Info.ID && f.Name.Seq-n.Put() < names.MovedWithin: // the same put
 		case f.Dropped:
 			x.withdrawnLocked(&f.Name)
 		default:
@@ -74,7 +75,30 @@ func (x *Exchange) withdrawnLocked(w *block.Name) {
 		x.InvalidateLocked(residency.NameID{NS: w.Namespace, Key: w.Key}, w.Seq)
 		return
 	}
-	x.state.UnbindBeforeLocked(w.Namespace, w.Key, w.Seq)
+	x.UnbindBeforeLocked(w.Namespace, w.Key, w.Seq)
+}
+
+// UnbindBeforeLocked unbinds a name that was put before the given stamp, and
+// reports whether there was one. A name that was put before and recorded later was moved here, as just younger than its
+// put: the stamp is that of another rank's record of this put, which a withdrawal here would make void. The
+// name stays, and is stated as of its record.
+func (x *Exchange) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
+	id := residency.NameID{NS: ns, Key: key}
+	x.InvalidateLocked(id, stamp)
+	n := x.state.Mu.Names.Get(ns, key)
+	if n == nil || n.Block() == nil || n.Put() >= stamp {
+		return false
+	}
+	seq := n.Seq()
+	if seq >= stamp {
+		x.state.Mu.Names.SetPutAsRecorded(n)
+		x.EnqueuePublishLocked(n)
+		return false
+	}
+	x.state.Count.LostLocked(losslog.Replaced, nil, n)
+	x.state.WithdrawLocked(n)
+	x.InvalidateLocked(id, max(stamp, seq+1))
+	return true
 }
 
 // IsCatalogued reports whether a copy is one of the catalogue's: ranks count their versions

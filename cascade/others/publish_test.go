@@ -213,3 +213,41 @@ func TestPublishFresh(t *testing.T) {
 		t.Errorf("stated %v", keys)
 	}
 }
+
+// TestARecordOfTheSamePutStays: a home finds a name out of date that was moved here, or recorded here once more, for another rank has a
+// record of the same put. It stays, nothing is withdrawn, and it is stated as of its record.
+func TestARecordOfTheSamePutStays(t *testing.T) {
+	r := newRank(t)
+	r.PutCold(parttest.Name("a"), parttest.Data(1, size))
+	r.Mu.Lock()
+	n := r.Mu.Names.Get("ns", "a")
+	put := n.Put()
+	r.Mu.Names.Reclaim(n)
+	r.ApplyLocked()
+	recorded := n.Seq()
+	r.Mu.Unlock()
+	r.publish()
+	r.peers.Published()
+	r.files.Linked()
+	unbind := func(stamp uint64) bool {
+		r.Mu.Lock()
+		defer r.Mu.Unlock()
+		return r.Exchange.UnbindBeforeLocked("ns", "a", stamp)
+	}
+	for _, stamp := range []uint64{put + 2, recorded} {
+		if unbind(stamp) {
+			t.Errorf("it was put at %d, recorded at %d, and is out of date at %d", put, recorded, stamp)
+		}
+	}
+	if _, unlinks := r.files.Linked(); len(unlinks) > 0 {
+		t.Errorf("withdrawn: %v", unlinks)
+	}
+	r.publish()
+	if got := r.peers.Published(); len(got) != 1 || len(got[0]) != 1 || got[0][0].Name.Seq != recorded {
+		t.Errorf("published %+v", got)
+	}
+	if !unbind(recorded+1) || len(r.Has("a")) > 0 {
+		t.Error("it is not out of date when its record is")
+	}
+	parttest.Check(t, r.State)
+}

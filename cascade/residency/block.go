@@ -8,7 +8,6 @@ import (
 	"cascadekv/cascade/policy"
 	"cascadekv/dht/directory"
 	"cascadekv/internal/block"
-	"cascadekv/internal/losslog"
 )
 
 // Block is one stored block: its facts and names, and where it is.
@@ -131,21 +130,6 @@ func EndLocked(s *State, n *names.Name) {
 	if !copied {
 		s.Watch.InvalidateLocked(id, max(n.Put(), seq)+1)
 	}
-}
-
-// UnbindBeforeLocked unbinds a name that was put before the given stamp, and
-// reports whether there was one.
-func (s *State) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
-	s.Watch.InvalidateLocked(NameID{ns, key}, stamp)
-	n := s.Mu.Names.Get(ns, key)
-	if n == nil || n.Block() == nil || n.Put() >= stamp {
-		return false
-	}
-	s.Count.LostLocked(losslog.Replaced, nil, n)
-	seq := n.Seq()
-	s.WithdrawLocked(n)
-	s.Watch.InvalidateLocked(NameID{ns, key}, max(stamp, seq+1))
-	return true
 }
 
 // KeepNameLocked points the name that r describes at b, in memory and in the tiers' records,

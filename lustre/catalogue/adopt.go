@@ -356,7 +356,9 @@ func (t *taking) weighNames(s index.Segment, has segment.Contents) (older []bool
 	for i := range has.Names {
 		r := &has.Names[i]
 		if !older[i] {
-			found = append(found, tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped})
+			f := tiers.Found{Info: t.infos[r.ID], Name: r.Name, Dropped: r.Dropped}
+			f.Info.ID = r.ID // the block may lie in another file
+			found = append(found, f)
 		}
 		if !older[i] && !r.Dropped {
 			t.done.Names++

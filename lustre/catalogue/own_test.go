@@ -2,6 +2,8 @@ package catalogue
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 	"testing"
 
 	"cascadekv/internal/block"
@@ -47,5 +49,34 @@ func TestPlaces(t *testing.T) {
 	}
 	if first := all.Blocks[0].Info.ID; first != block.Sum(block.Bits128, data(0)) {
 		t.Error("what was passed has another order now")
+	}
+}
+
+// TestNamesOfOtherFiles: of a name whose block lies in another file it is said which block that is: a rank that has both knows them for its own.
+func TestNamesOfOtherFiles(t *testing.T) {
+	r := newRig(t)
+	r.leave(1, 0, 1, 10)
+	one := item(0, data(0), 10)
+	s := r.rank(1)
+	more := block.Name{Namespace: "model", Key: "more", Seq: 20}
+	if err := errors.Join(s.Link(one.Info.ID, more), s.Sync(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	r.closed(s)
+	parts, err := r.store.Parts(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts = slices.DeleteFunc(parts, func(p tiers.Part) bool { return p.Rank == 0 })
+	got := map[string]block.Info{}
+	if _, err := r.AdoptParts(ctx, parts, func(found []tiers.Found) {
+		for _, f := range found {
+			got[f.Name.Key] = f.Info
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got[key(0)] != one.Info || got["more"].ID != one.Info.ID {
+		t.Errorf("%+v", got)
 	}
 }
