@@ -131,21 +131,27 @@ func (m *Level) WantedLocked(id block.ID) {
 	m.wanted[id] = struct{}{}
 }
 
-// Wanted returns the blocks of WantedLocked that were not judged.
+// Wanted returns the blocks of WantedLocked, but for those of which it is known by now whose they are.
 func (m *Level) Wanted() []block.ID {
 	m.state.Mu.Lock()
 	defer m.state.Mu.Unlock()
 	return slices.Collect(maps.Keys(m.wanted))
 }
 
-// JudgedLocked ends that, and evicts a block that is nobody's: unless the state knows it, or it was
-// given a name, since then.
+// JudgedLocked evicts a block that is nobody's, unless the state knows it, or it was
+// given a name, since it was asked for. One that is somebody's may be nobody's later.
 func (m *Level) JudgedLocked(id block.ID, nobodys bool) {
 	m.state.Mu.AssertHeld()
-	_, wanted := m.wanted[id]
+	known := m.state.Mu.Blocks[id] != nil
+	if _, wanted := m.wanted[id]; !wanted || !known && !nobodys {
+		return
+	}
 	delete(m.wanted, id)
-	if wanted && nobodys && m.state.Mu.Blocks[id] == nil {
-		m.state.NoteColdLocked(m.Files.Evict(id))
+	if known {
+		return
+	}
+	if err := m.Files.Evict(id); !errors.Is(err, tiers.ErrNotFound) { // else its file was spilled
+		m.state.NoteColdLocked(err)
 	}
 }
 
