@@ -79,25 +79,35 @@ func (x *Exchange) withdrawnLocked(w *block.Name) {
 }
 
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
-// reports whether there was one. A name that was put before and recorded later was moved here, as just younger than its
-// put: the stamp is that of another rank's record of this put, which a withdrawal here would make void. The
-// name stays, and is stated as of its record.
+// reports whether there was one.
 func (x *Exchange) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
-	id := residency.NameID{NS: ns, Key: key}
-	x.InvalidateLocked(id, stamp)
+	x.InvalidateLocked(residency.NameID{NS: ns, Key: key}, stamp)
 	n := x.state.Mu.Names.Get(ns, key)
 	if n == nil || n.Block() == nil || n.Put() >= stamp {
 		return false
 	}
-	seq := n.Seq()
-	if seq >= stamp {
-		x.state.Mu.Names.SetPutAsRecorded(n)
-		x.EnqueuePublishLocked(n)
+	if n.Seq() >= stamp && x.insistsLocked(n) {
 		return false
 	}
 	x.state.Count.LostLocked(losslog.Replaced, nil, n)
 	x.state.WithdrawLocked(n)
-	x.InvalidateLocked(id, max(stamp, seq+1))
+	return true
+}
+
+// insistsLocked reports whether a name stays that was put before a stamp, and recorded later: it was moved here, or is recorded
+// here again, and the stamp is that of another rank's record of the same put. If this rank's files have a younger one,
+// its withdrawal would make the other void: the name is stated as of its record, and the other rank gives way. What is in
+// memory alone does, for the other's is durable.
+func (x *Exchange) insistsLocked(n *names.Name) bool {
+	b := residency.BlockOf(n)
+	if b.Writing { // it is stated once more when its record is durable
+		return true
+	}
+	if recorded := b.Cold && !b.Below.OtherOwner || b.From != nil && !n.Copied(); !recorded {
+		return false
+	}
+	x.state.Mu.Names.SetPutAsRecorded(n)
+	x.EnqueuePublishLocked(n)
 	return true
 }
 

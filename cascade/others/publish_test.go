@@ -214,40 +214,51 @@ func TestPublishFresh(t *testing.T) {
 	}
 }
 
-// TestARecordOfTheSamePutStays: a home finds a name out of date that was moved here, or recorded here once more, for another rank has a
-// record of the same put. It stays, nothing is withdrawn, and it is stated as of its record.
-func TestARecordOfTheSamePutStays(t *testing.T) {
-	r := newRank(t)
-	r.PutCold(parttest.Name("a"), parttest.Data(1, size))
-	r.Mu.Lock()
-	n := r.Mu.Names.Get("ns", "a")
-	put := n.Put()
-	r.Mu.Names.Reclaim(n)
-	r.ApplyLocked()
-	recorded := n.Seq()
-	r.Mu.Unlock()
-	r.publish()
-	r.peers.Published()
-	r.files.Linked()
-	unbind := func(stamp uint64) bool {
-		r.Mu.Lock()
-		defer r.Mu.Unlock()
-		return r.Exchange.UnbindBeforeLocked("ns", "a", stamp)
+// TestRecordsOfOnePut: a home finds a name out of date that was recorded here once more, for another rank has a
+// record of the same put. If it is in this rank's files, or on its way there, it stays, and is stated as of its record; if it is in memory
+// alone it goes. The other rank's record is valid.
+func TestRecordsOfOnePut(t *testing.T) {
+	for where, stays := range map[string]bool{"memory": false, "on its way": true, "files": true} {
+		t.Run(where, func(t *testing.T) {
+			r := newRank(t)
+			put := r.Put
+			if where == "files" {
+				put = r.PutCold
+			}
+			b := put(parttest.Name("a"), parttest.Data(1, size))
+			r.Mu.Lock()
+			n := r.Mu.Names.Get("ns", "a")
+			other := named("a", n.Put()+2)
+			r.Mu.Names.Reclaim(n)
+			r.ApplyLocked()
+			recorded := n.Seq()
+			b.Writing = where == "on its way"
+			r.Mu.Unlock()
+			r.publish()
+			r.peers.Published()
+			r.files.Linked()
+			unbind := func(stamp uint64) bool {
+				r.Mu.Lock()
+				defer r.Mu.Unlock()
+				return r.UnbindBeforeLocked("ns", "a", stamp)
+			}
+			if unbind(other.Seq) == stays || r.invalid(&other) {
+				t.Errorf("it stays: %v; the other is valid: %v", !stays, !r.invalid(&other))
+			}
+			if _, unlinks := r.files.Linked(); len(unlinks) > 0 {
+				t.Errorf("withdrawn in files: %v", unlinks)
+			}
+			r.publish()
+			if got := r.peers.Published(); where == "files" && (len(got) != 1 || len(got[0]) != 1 || got[0][0].Name.Seq != recorded) {
+				t.Errorf("published %+v", got)
+			}
+			r.Mu.Lock()
+			b.Writing = false
+			r.Mu.Unlock()
+			if stays && !unbind(recorded+1) || len(r.Has("a")) > 0 {
+				t.Error("it is not out of date when its record is")
+			}
+			parttest.Check(t, r.State)
+		})
 	}
-	for _, stamp := range []uint64{put + 2, recorded} {
-		if unbind(stamp) {
-			t.Errorf("it was put at %d, recorded at %d, and is out of date at %d", put, recorded, stamp)
-		}
-	}
-	if _, unlinks := r.files.Linked(); len(unlinks) > 0 {
-		t.Errorf("withdrawn: %v", unlinks)
-	}
-	r.publish()
-	if got := r.peers.Published(); len(got) != 1 || len(got[0]) != 1 || got[0][0].Name.Seq != recorded {
-		t.Errorf("published %+v", got)
-	}
-	if !unbind(recorded+1) || len(r.Has("a")) > 0 {
-		t.Error("it is not out of date when its record is")
-	}
-	parttest.Check(t, r.State)
 }
