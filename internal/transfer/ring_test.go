@@ -94,9 +94,9 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	r.patience.disk = time.Minute // a busy machine is no disk that hangs
 	r.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
 		if o.Bytes = bytes; change == nil {
-			return direct.Over(r.disks, write, o)
+			return direct.Over(t.Context(), r.disks, write, o)
 		}
-		containers, err := r.disks.Containers()
+		containers, err := r.disks.Containers(t.Context())
 		if err != nil {
 			return nil, err
 		}
@@ -304,7 +304,7 @@ func TestRingFaults(t *testing.T) {
 // TestRingDamage: a bit that the disk flips makes a miss, and the block is withdrawn; so no wrong byte counts as loaded.
 func TestRingDamage(t *testing.T) {
 	r := newRingRig(t, direct.Options{}, nil)
-	containers, err := r.disks.Containers()
+	containers, err := r.disks.Containers(t.Context())
 	must(t, err)
 	for _, c := range containers {
 		f, err := os.OpenFile(c.Name(), os.O_RDWR, 0)
