@@ -2,12 +2,14 @@ package direct
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
+	"cascadekv/internal/region"
 	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
@@ -125,4 +127,77 @@ func TestLotOfADiskThatHangs(t *testing.T) {
 			wantUnused(t, d)
 		})
 	}
+}
+
+// TestAnswers: disks that answer do so for reads and writes, those that hang or fail do not, and of the ring's goroutines one waits for them.
+func TestAnswers(t *testing.T) {
+	for op, what := range map[gio.Op]vfs.Op{gio.Read: vfs.OpRead, gio.Write: vfs.OpWrite} {
+		t.Run(string(what), func(t *testing.T) {
+			d, fs := faultyDisks(t)
+			r := writer(t, d, Options{})
+			scribble(t, r, 64<<10)
+			must(t, r.Answers(t.Context(), op))
+			fs.Add(vfstest.Rule{Op: what, Path: "disk1", Err: vfs.ErrIO})
+			if err := r.Answers(t.Context(), op); !errors.Is(err, tiers.ErrUnavailable) {
+				t.Errorf("disks that fail: %v", err)
+			}
+			fs.Clear()
+			hang := make(chan struct{})
+			fs.Add(vfstest.Rule{Op: what, Path: "disk1", Block: hang})
+			inTime(t, "a look at the disks", func() {
+				for range 20 {
+					if err := r.Answers(fs.UntilHung(t.Context(), 1), op); !errors.Is(err, tiers.ErrUnavailable) {
+						t.Errorf("disks that hang: %v", err)
+					}
+				}
+			})
+			if fs.UntilHung(t.Context(), 2).Err() != nil {
+				t.Error("several goroutines wait for the disks")
+			}
+			fs.Clear()
+			close(hang)
+			for end := time.Now().Add(time.Minute); r.Answers(t.Context(), op) != nil; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("disks that answer again")
+				}
+			}
+		})
+	}
+	if r, err := Open([]*os.File{openOne(t, filledDir(t))}, Options{Bytes: 1 << 20}); err != nil || r.Answers(t.Context(), gio.Read) == nil {
+		t.Errorf("a ring over files of nobody: %v", err)
+	} else {
+		end(t, r)
+	}
+}
+
+// filledDir is a directory with containers.
+func filledDir(t *testing.T) string {
+	t.Helper()
+	_, o := disks(t)
+	return o.Dirs[0]
+}
+
+// TestLateBatch: while a batch of a ring is late the ring takes no others, and until then what it reads stays on the disks.
+func TestLateBatch(t *testing.T) {
+	stall := make(chan struct{})
+	d, _ := disks(t)
+	r := writer(t, d, Options{Fault: func(gio.IO) gio.Fault { return gio.Fault{Until: stall} }})
+	b := r.Batch(gio.Write, 1, 0)
+	if has := b.Store([][]region.Extent{{{Offset: 0, Length: unit}}}); !has[0] {
+		t.Fatal("no room")
+	}
+	must(t, b.Begin())
+	b.Late()
+	b.Late()
+	if r.Batch(gio.Read, 1, 0) != nil || r.Batch(gio.Write, 1, 0) != nil {
+		t.Error("it takes others")
+	}
+	close(stall)
+	b.Linger()
+	b.End()
+	other := r.Batch(gio.Read, 1, 0)
+	if other == nil {
+		t.Fatal("it takes no others when it has ended")
+	}
+	other.End()
 }

@@ -48,6 +48,8 @@ type Ring struct {
 	lot     atomic.Pointer[nvme.Lot] // where it writes; nil: it has none yet
 	writing chan struct{}            // closed once it has one
 	seek    seek
+	late    atomic.Int64 // batches that have not ended in time
+	probes  probes
 	done    chan struct{}
 }
 

@@ -47,6 +47,9 @@ func (t *Tier) Containers(ctx context.Context) (files []*os.File, err error) {
 	})
 }
 
+// Probe reads from each disk, and reports whether that can be done. It waits for the disks. Errors: tiers.ErrUnavailable, tiers.ErrClosed.
+func (t *Tier) Probe() error { return t.store.Probe() }
+
 // opener opens files for others.
 type opener struct {
 	direct bool          // past the page cache

@@ -75,6 +75,9 @@ func (t *Tier) giveLocked(l *Lot, n int64) {
 // Containers returns the numbers of the lot's files: see Tier.Containers.
 func (l *Lot) Containers() []int { return l.lot.Containers() }
 
+// Probe is Tier.Probe of the lot's own files, to which it writes too.
+func (l *Lot) Probe() error { return l.lot.Probe() }
+
 // Open opens the lot's files for reading and writing, by their numbers. It waits for the disks until ctx ends. The caller closes
 // them. Errors: tiers.ErrUnavailable.
 func (l *Lot) Open(ctx context.Context) (map[int]*os.File, error) {

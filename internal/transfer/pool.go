@@ -51,6 +51,8 @@ type Pool struct {
 	patience  ringPatience
 
 	regions        atomic.Int64 // attached
+	rings          atomic.Int64 // that are not given back
+	held           atomic.Int64 // as in ringPart, of all rings
 	stored, loaded moved
 	losses         residency.Losses // of loads, after what the store counts
 
@@ -85,7 +87,7 @@ func NewPool(store *cascade.Store, log *slog.Logger) *Pool {
 		log:       log,
 		most:      most,
 		helpers:   make(chan struct{}, most-1),
-		patience:  ringPatience{eventPatience, turnPatience, closePatience},
+		patience:  ringPatience{eventPatience, turnPatience, closePatience, probePatience},
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
 }

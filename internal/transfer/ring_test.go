@@ -91,7 +91,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	must(t, err)
 	t.Cleanup(func() { _ = r.store.Close(context.Background()) })
 	r.Pool = NewPool(r.store, quiet)
-	r.patience.disk = time.Minute // a busy machine is no disk that hangs
+	r.patience.disk, r.patience.probe = time.Minute, time.Minute // a busy machine is no disk that hangs
 	r.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
 		if o.Bytes = bytes; change == nil {
 			return direct.Over(t.Context(), r.disks, write, o)
@@ -397,7 +397,7 @@ func TestRingStalls(t *testing.T) {
 		}
 		return f
 	}}, nil)
-	r.patience.disk = 20 * time.Millisecond
+	r.hang(vfs.OpRead, stall)
 	r.raise(1, 1)
 	r.load(1, After{1, 1}, 0, 0, 1)
 	if got := r.ended(1)[1]; got != "33" {
@@ -416,7 +416,8 @@ func TestRingStalls(t *testing.T) {
 		r.wantCounted(3+job, 1, 0)
 	}
 	r.late.Add(int64(residency.ColdRetry))
-	r.load(4, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
+	r.fs.Clear()
+	r.load(4, After{2, 1}, ringBlocks*ringBlock, 2) // other memory of the region serves
 	if got := r.ended(1)[4]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
 		t.Errorf("the ordinary way, later: %s", got)
 	}
@@ -441,7 +442,7 @@ func TestRingStallsAtTheEnd(t *testing.T) {
 		}
 		return f
 	}}, nil)
-	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond}
+	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}
 	ring := r.at.ring
 	r.raise(1, 1)
 	r.load(1, After{1, 1}, 0, span12()...)
