@@ -166,7 +166,10 @@ func (b *Batch) Begin() error {
 }
 
 // Came reports whether an event word, 1 to Words, has reached a value.
-func (r *Ring) Came(word int, value uint32) bool { return int32(r.queue.Word(word).Load()-value) >= 0 }
+func (r *Ring) Came(word int, value uint32) bool { return int32(r.Word(word)-value) >= 0 }
+
+// Word returns the value of an event word.
+func (r *Ring) Word(word int) uint32 { return r.queue.Word(word).Load() }
 
 // Cancel has a batch end whose event has not come; one that has begun goes on.
 func (b *Batch) Cancel() { _ = b.r.queue.Cancel(b.iocb.ID) } // the device is the ring's own

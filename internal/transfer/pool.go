@@ -49,9 +49,10 @@ type Pool struct {
 	turnBytes int64
 	helpers   chan struct{} // one for each that spread has called
 	patience  ringPatience
+	words     words
 
 	regions        atomic.Int64 // attached
-	rings          atomic.Int64 // that are not given back
+	rings, serial  atomic.Int64 // that are not given back; that there were
 	held           atomic.Int64 // as in ringPart, of all rings
 	stored, loaded moved
 	losses         residency.Losses // of loads, after what the store counts

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -134,8 +135,23 @@ func (p *Pool) attachRing(socket, notify int, bytes int64, write bool) (r *Regio
 		return nil, errors.Join(err, ring.Close(ctx))
 	}
 	r.ring = ring
-	p.log.Info("a client has a ring", "bytes", bytes, "writes", ring.Writes(), "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	log := p.log.With("ring", p.serial.Add(1))
+	writes := ring.Writes()
+	log.Info("a client has a ring", "bytes", bytes, "is_to_write", write, "writes", writes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	if write && !writes {
+		go tellWrites(ring, log)
+	}
 	return r, nil
+}
+
+// tellWrites says when a ring that had no room to write to has some.
+func tellWrites(r *direct.Ring, log *slog.Logger) {
+	defer fault.Guard()()
+	select {
+	case <-r.Writing():
+		log.Info("a client's ring has room to write to by now", "writes", true)
+	case <-r.Done():
+	}
 }
 
 // attachData makes the memory of a ring a region.
@@ -303,7 +319,7 @@ func (p *Pool) settle(j *job) {
 
 // settleAll waits for the event of the flights, and for their ends.
 func (t *Transfer) settleAll(ctx context.Context) {
-	came := t.awaitEvent(ctx)
+	came := t.pool.words.await(ctx, t.ring, t.opt.After, t.pool.patience.event)
 	for _, f := range t.flights {
 		switch f.ended = func(bool) {}; {
 		case !came:
@@ -322,19 +338,6 @@ func (t *Transfer) settleAll(ctx context.Context) {
 	}
 	t.flights = nil
 	t.release(ctx, came)
-}
-
-// awaitEvent waits until the event of a job has come, ctx ends or patience does.
-func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
-	began := time.Now()
-	for !t.ring.Came(t.opt.After.Word, t.opt.After.Value) {
-		since := time.Since(began)
-		if ctx.Err() != nil || since > t.pool.patience.event {
-			return false
-		}
-		time.Sleep(min(max(since/16, 50*time.Microsecond), 4*time.Millisecond))
-	}
-	return true
 }
 
 // settleOne settles the keys of a flight, and counts what is known of where they were read from: those that the ring did not move

@@ -39,7 +39,7 @@ const (
 // ringRig is a store whose blocks only the disks have, and a client with a ring.
 type ringRig struct {
 	*Pool
-	t     *testing.T
+	t     testing.TB
 	disk  nvme.Options
 	fs    *vfstest.Fault // of the disks, but for what rings read and write
 	disks *nvme.Tier
@@ -64,7 +64,7 @@ func keyAt(i int) string { return fmt.Sprint("k", i) }
 func bytesOf(i int) []byte { return noise.Bytes(uint64(i), ringBlock) }
 
 // newRingRig makes one over an engine. change may alter what a ring is made of.
-func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.File)) *ringRig {
+func newRingRig(t testing.TB, o direct.Options, change func(containers []*os.File)) *ringRig {
 	t.Helper()
 	r := &ringRig{t: t, fs: vfstest.NewFault(vfs.OS{})}
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	return r
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (r *ringRig) attach(write bool) {
 	})
 }
 
-func mapWhole(t *testing.T, fd int) []byte {
+func mapWhole(t testing.TB, fd int) []byte {
 	t.Helper()
 	size, err := region.SizeOf(fd)
 	must(t, err)

@@ -1,8 +1,11 @@
 package transfer
 
 import (
+	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -249,4 +252,54 @@ func TestRingsAreCounted(t *testing.T) {
 	if _, err := attach(clients[0]); err != errRings {
 		t.Errorf("one more of a client: %v", err)
 	}
+}
+
+// lines is a log.
+type lines struct {
+	sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.Lock()
+	defer l.Unlock()
+	return l.text.Write(p)
+}
+
+// await waits until there is a line of some words.
+func (l *lines) await(t *testing.T, words ...string) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		l.Lock()
+		text := l.text.String()
+		l.Unlock()
+		for line := range strings.Lines(text) {
+			if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(line, word) }) {
+				return
+			}
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no line with %q in:\n%s", words, text)
+		}
+	}
+}
+
+// TestRingThatWritesLater: what the log says of a ring is said again when it is so no more.
+func TestRingThatWritesLater(t *testing.T) {
+	r := newRingRig(t, direct.Options{}, nil)
+	var log lines
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
+	files, err := r.disks.Containers(t.Context())
+	must(t, err)
+	for _, f := range files {
+		must(t, f.Close())
+	}
+	hang := make(chan struct{})
+	r.fs.Add(vfstest.Rule{Op: vfs.OpOpen, Path: string(filepath.Separator) + "pool-", After: len(files), Block: hang})
+	r.attach(true)
+	log.await(t, "a client has a ring", "ring=2", "is_to_write=true", "writes=false")
+	r.fs.Clear()
+	close(hang)
+	log.await(t, "has room to write to", "ring=2", "writes=true")
+	r.wantStore("then", 1, "nvme", 0)
 }
