@@ -6,13 +6,13 @@ import (
 	"cascadekv/tiers"
 )
 
-// Direct is what is asked of a store by who writes blocks to Ladder.Deep by itself, straight from memory of a client. Each block that
-// Begin takes ends with Stage or Return.
+// Direct is what is asked of a store by who writes blocks to Ladder.Deep by itself, straight from memory of a client. Of what Admits
+// has taken and is being written, Count counts the bytes; each block that is written ends with Stage.
 type Direct struct{ Store *Store }
 
-// Begin reports whether the level takes a block of so many bytes under e, and counts it in the level's budget. Not one whose name is
+// Admits reports whether the level takes a block of so many bytes under e, beside waiting bytes that the same client is to write before. Not one whose name is
 // visible with that size already, unless it is to be replaced.
-func (d Direct) Begin(e Entry, size int64, replace bool) bool {
+func (d Direct) Admits(e Entry, size int64, replace bool, waiting int64) bool {
 	s := d.Store
 	if e.Check() != nil || !replace && s.state.StoredAs(e.Namespace, e.Key, size) != nil {
 		return false
@@ -22,13 +22,14 @@ func (d Direct) Begin(e Entry, size int64, replace bool) bool {
 	s.state.Mu.Lock()
 	meta := s.metaOfEntryLocked(&e, b)
 	s.state.Mu.Unlock()
-	return s.evict.BeginDirect(meta)
+	return s.evict.AdmitsDirect(meta, waiting)
 }
 
-// Return gives back the budget of a block that was not written, and Pause has the level be left alone, after a write that did not end.
-func (d Direct) Return(size int64) { d.Store.evict.ReturnDirect(size) }
+// Count counts bytes that are written in the budget of the level, and gives back those of blocks that were not, as less than 0. Pause has the
+// level be left alone, after a write that did not end.
+func (d Direct) Count(bytes int64) { d.Store.evict.CountDirect(bytes) }
 
-// Pause is described with Return.
+// Pause is described with Count.
 func (d Direct) Pause() { d.Store.evict.PauseDirect() }
 
 // IDBits is how many bits the ids of blocks have.

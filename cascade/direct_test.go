@@ -36,7 +36,7 @@ func TestDirect(t *testing.T) {
 			if i > 0 {
 				e.Parent = items[i-1].Entry.Key
 			}
-			if took := d.Begin(e, size, false); took != (i != 1) {
+			if took := d.Admits(e, size, false, 0); took != (i != 1) {
 				t.Errorf("block %d is taken: %v", i, took)
 			}
 			items[i] = FuncItem{Entry: e, Size: size, Placed: l.placed(data(uint64(i), size)), Write: func(*Stage) error { return nil }}
@@ -75,34 +75,39 @@ func TestDirect(t *testing.T) {
 	})
 }
 
-// TestDirectRefused: what may not be written to the disk by somebody else is not begun; what is begun and not written costs no budget.
+// TestDirectRefused: what may not be written to the disk by somebody else is not begun; what waits to be written costs nobody else a budget, and what is
+// begun and not written nobody at all.
 func TestDirectRefused(t *testing.T) {
 	const size = 100_000
 	l := newLadder(t, false, false, func(o *Options) { o.Limits.DeepWriteRate = size })
 	d := Direct{l.Store}
 	for range 5 {
-		if !d.Begin(ns("k"), size, false) {
+		if !d.Admits(ns("k"), size, false, 0) || !d.Admits(ns("k"), size, false, size-1) {
 			t.Fatal("there is no budget although nothing was written")
 		}
-		d.Return(size)
-	}
-	if !d.Begin(ns("k"), size, false) || d.Begin(ns("k"), size, false) {
-		t.Error("the budget is of other bytes")
+		if d.Admits(ns("k"), size, false, size) {
+			t.Error("the budget is of bytes that wait")
+		}
+		d.Count(size)
+		if d.Admits(ns("k"), size, false, 0) {
+			t.Error("the budget is of other bytes")
+		}
+		d.Count(-size)
 	}
 	l.limit(func(l *Limits) { l.DeepWriteRate = 0 })
 	l.put(ns("there"), data(1, size))
-	if d.Begin(ns("there"), size, false) || !d.Begin(ns("there"), size, true) || !d.Begin(ns("there"), size+1, false) {
+	if d.Admits(ns("there"), size, false, 0) || !d.Admits(ns("there"), size, true, 0) || !d.Admits(ns("there"), size+1, false, 1<<40) {
 		t.Error("a name that is there")
 	}
-	if d.Begin(Entry{Namespace: "ns"}, size, false) {
+	if d.Admits(Entry{Namespace: "ns"}, size, false, 0) {
 		t.Error("a name that is none")
 	}
 	d.Pause()
-	if d.Begin(ns("k"), size, false) || l.Stats().Tiers[1].Errors != 1 {
+	if d.Admits(ns("k"), size, false, 0) || l.Stats().Tiers[1].Errors != 1 {
 		t.Errorf("while the disk is left alone: %+v", l.Stats().Tiers[1])
 	}
 	none := newRig(t, 16<<20, false)
-	if (Direct{none.Store}).Begin(ns("k"), size, false) {
+	if (Direct{none.Store}).Admits(ns("k"), size, false, 0) {
 		t.Error("without a disk")
 	}
 }

@@ -28,6 +28,7 @@ type Batch struct {
 	objects []object
 	blocks  []held
 	arrival *nvme.Arrival // room of what is written, nil once that is registered
+	late    bool          // it has not ended in time
 }
 
 // held is a block of a batch: its objects are those before end. One that is read stays on the disk until release, one that is
@@ -45,8 +46,11 @@ type object struct {
 }
 
 // Batch returns an empty batch of one direction that begins once event word word, 1 to Words, has reached a value: int32(word - value)
-// >= 0. nil when as many batches as a ring has are in use, it has ended, or it has no files to write to yet.
+// >= 0. nil when as many batches as a ring has are in use, one of them is late, it has ended, or it has no files to write to yet.
 func (r *Ring) Batch(op gio.Op, word int, value uint32) *Batch {
+	if r.late.Load() > 0 {
+		return nil
+	}
 	if op == gio.Write && !r.Writes() {
 		r.look()
 		return nil
@@ -162,7 +166,10 @@ func (b *Batch) Begin() error {
 }
 
 // Came reports whether an event word, 1 to Words, has reached a value.
-func (r *Ring) Came(word int, value uint32) bool { return int32(r.queue.Word(word).Load()-value) >= 0 }
+func (r *Ring) Came(word int, value uint32) bool { return int32(r.Word(word)-value) >= 0 }
+
+// Word returns the value of an event word.
+func (r *Ring) Word(word int) uint32 { return r.queue.Word(word).Load() }
 
 // Cancel has a batch end whose event has not come; one that has begun goes on.
 func (b *Batch) Cancel() { _ = b.r.queue.Cancel(b.iocb.ID) } // the device is the ring's own
@@ -281,6 +288,9 @@ func (b *Batch) End() {
 	}
 	if b.arrival != nil {
 		b.arrival.Abort()
+	}
+	if b.late {
+		b.r.late.Add(-1)
 	}
 	b.iocb = nil
 }

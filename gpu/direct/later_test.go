@@ -34,7 +34,7 @@ func full(t *testing.T, d *nvme.Tier) (all []tiers.Item) {
 func readerThatIsToWrite(t *testing.T, d *nvme.Tier, o Options) *Ring {
 	t.Helper()
 	o.Bytes = 1 << 20
-	r, err := Over(d, true, o)
+	r, err := Over(t.Context(), d, true, o)
 	must(t, err)
 	t.Cleanup(func() { end(t, r) })
 	if r.Writes() {
@@ -197,7 +197,7 @@ func TestLotTooLate(t *testing.T) {
 	r, err := Open([]*os.File{openOne(t, disk.Dirs[0])}, Options{Bytes: 1 << 20})
 	must(t, err)
 	defer end(t, r)
-	r.disks = d
+	r.disks, r.write = d, true
 	r.takeLot()
 	if r.Writes() || r.seek.over || d.Usage().Used != 0 {
 		t.Errorf("it writes: %v, it looks no more: %v, %+v", r.Writes(), r.seek.over, d.Usage())

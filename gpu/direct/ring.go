@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
+	"cascadekv/tiers"
 )
 
 // Words is how many event words a ring has, from 1 on.
@@ -42,10 +43,14 @@ type Ring struct {
 	has    []atomic.Bool // of the containers, by number, those that are files of the ring, under the same numbers
 	peer   *net.UnixConn
 
-	disks *nvme.Tier               // where it is to write; nil: it only reads
-	lot   atomic.Pointer[nvme.Lot] // where it writes; nil: it has none yet
-	seek  seek
-	done  chan struct{}
+	disks   *nvme.Tier               // whose files it has; nil: nobody's
+	write   bool                     // it is to write there
+	lot     atomic.Pointer[nvme.Lot] // where it writes; nil: it has none yet
+	writing chan struct{}            // closed once it has one
+	seek    seek
+	late    atomic.Int64 // batches that have not ended in time
+	probes  probes
+	done    chan struct{}
 }
 
 // seek is the search of a ring for a lot.
@@ -60,11 +65,40 @@ type seek struct {
 // seekEvery is how often at most a ring that is to write looks for a lot: that costs a look at all free GPU files.
 const seekEvery = 5 * time.Second
 
-// Over makes a ring over the files of disks. write: it is to write too, in a lot of theirs, which is the ring's until all of it is given back. While
-// they have none for it, it looks for one with each batch of writes, every few seconds at most. The caller closes it. Errors: those of Open,
+// seekPatience is how long a ring that is made waits for its lot, which it has later otherwise.
+const seekPatience = time.Second
+
+// Over makes a ring over the files of disks, until ctx ends. write: it is to write too, in a lot of theirs, which is the ring's until all of it is given
+// back. While they have none for it, it looks for one with each batch of writes, every few seconds at most. The caller closes it. Errors: those of Open,
 // tiers.ErrUnavailable.
-func Over(disks *nvme.Tier, write bool, o Options) (*Ring, error) {
-	containers, err := disks.Containers()
+func Over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, error) {
+	type made struct {
+		ring *Ring
+		err  error
+	}
+	out := make(chan made)
+	go func() {
+		var m made
+		m.ring, m.err = over(ctx, disks, write, o)
+		select {
+		case out <- m:
+		case <-ctx.Done():
+			if m.ring != nil {
+				_ = m.ring.Close(context.Background()) // nobody has it
+			}
+		}
+	}()
+	select {
+	case m := <-out:
+		return m.ring, m.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("direct: %w: a ring is not ready: %w", tiers.ErrUnavailable, context.Cause(ctx))
+	}
+}
+
+// over is Over, and may wait for a disk that hangs.
+func over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, error) {
+	containers, err := disks.Containers(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -75,22 +109,23 @@ func Over(disks *nvme.Tier, write bool, o Options) (*Ring, error) {
 			}
 		}
 	}()
-	if !write {
-		disks = nil
+	r, err := open(containers, o, disks, write)
+	if err != nil || !write {
+		return r, err
 	}
-	r, err := open(containers, o, disks)
-	if err == nil && write {
-		r.takeLot()
+	select {
+	case <-r.look():
+	case <-time.After(seekPatience):
 	}
-	return r, err
+	return r, nil
 }
 
 // Open makes a ring that reads files of containers, by number, nil for none; it keeps copies of their descriptors. The caller
 // closes it. Errors: ErrNoFiles, those of gio.Serve.
-func Open(containers []*os.File, o Options) (*Ring, error) { return open(containers, o, nil) }
+func Open(containers []*os.File, o Options) (*Ring, error) { return open(containers, o, nil, false) }
 
-func open(containers []*os.File, o Options, disks *nvme.Tier) (*Ring, error) {
-	r := &Ring{has: make([]atomic.Bool, len(containers)), disks: disks, done: make(chan struct{})}
+func open(containers []*os.File, o Options, disks *nvme.Tier, write bool) (*Ring, error) {
+	r := &Ring{has: make([]atomic.Bool, len(containers)), disks: disks, write: write, writing: make(chan struct{}), done: make(chan struct{})}
 	ready := 0
 	for i, f := range containers {
 		if f != nil {
@@ -102,7 +137,7 @@ func open(containers []*os.File, o Options, disks *nvme.Tier) (*Ring, error) {
 		return nil, fmt.Errorf("%w: %d of %d", ErrNoFiles, ready, len(containers))
 	}
 	var err error
-	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: numIOCTX, Files: containers, Replaces: disks != nil, DataBytes: o.Bytes, Engine: o.Engine, Fault: o.Fault})
+	r.server, err = gio.Serve(gio.Options{Depth: depth, NumIOCTX: numIOCTX, Files: containers, Replaces: write, DataBytes: o.Bytes, Engine: o.Engine, Fault: o.Fault})
 	if err != nil {
 		return nil, err
 	}
@@ -125,41 +160,57 @@ func (r *Ring) end() {
 	}
 }
 
-// look has a lot be looked for, if that is due. It waits for nothing.
-func (r *Ring) look() {
+// look has a lot be looked for, if that is due, and returns a channel that is closed when that has ended. It waits for nothing.
+func (r *Ring) look() <-chan struct{} {
+	ended := make(chan struct{})
 	r.seek.Lock()
 	defer r.seek.Unlock()
-	if now := time.Now(); r.disks != nil && !r.seek.over && !now.Before(r.seek.next) {
-		r.seek.over, r.seek.next = true, now.Add(seekEvery)
-		go r.takeLot()
+	now := time.Now()
+	if !r.write || r.seek.over || now.Before(r.seek.next) {
+		close(ended)
+		return ended
 	}
+	r.seek.over, r.seek.next = true, now.Add(seekEvery)
+	go func() {
+		defer close(ended)
+		r.takeLot()
+	}()
+	return ended
 }
 
-// takeLot has the ring write, if there is a lot for it. Opening its files may take as long as the disk likes. What fails is tried again.
+// takeLot has the ring write, if there is a lot for it. It may wait for a disk that hangs, and is not called again before. What fails is tried again.
 func (r *Ring) takeLot() {
 	lot := r.disks.TakeLot()
 	var files map[int]*os.File
 	if lot != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), seekEvery)
+		defer cancel()
 		var err error
-		if files, err = lot.Open(); err != nil {
+		if files, err = lot.Open(ctx); err != nil {
 			_ = lot.Close() // it would be of no use
 			lot = nil
 		}
 	}
-	r.seek.Lock()
-	defer r.seek.Unlock()
-	if r.seek.over = lot != nil; lot == nil {
-		return
-	}
-	if r.seek.ended {
-		go lot.Close() // as in end
-	} else {
-		r.seek.own = lot
+	if r.keep(lot) {
 		r.writeTo(lot, files)
+	} else if lot != nil {
+		_ = lot.Close() // as in end
 	}
 	for _, f := range files {
 		_ = f.Close() // the ring has a duplicate
 	}
+}
+
+// keep makes a lot the ring's, nil for none, and reports whether it is to write there.
+func (r *Ring) keep(lot *nvme.Lot) bool {
+	r.seek.Lock()
+	defer r.seek.Unlock()
+	r.seek.over = lot != nil
+	if lot == nil || r.seek.ended {
+		return false
+	}
+	r.seek.own = lot
+	return true
 }
 
 // writeTo has the ring write to a lot, unless it is ending.
@@ -171,10 +222,14 @@ func (r *Ring) writeTo(lot *nvme.Lot, files map[int]*os.File) {
 		r.has[c].Store(true)
 	}
 	r.lot.Store(lot)
+	close(r.writing)
 }
 
 // Writes reports whether the ring has files to write to by now.
 func (r *Ring) Writes() bool { return r.lot.Load() != nil }
+
+// Writing is closed once it has.
+func (r *Ring) Writing() <-chan struct{} { return r.writing }
 
 // Engine names the engine that serves the ring, and Fallback says why it is not io_uring, if it was to be.
 func (r *Ring) Engine() string { return r.server.Engine() }
@@ -188,7 +243,7 @@ const Descriptors = depth + 8
 // Files is how many files the ring has, each by a descriptor of its own, or will have at most.
 func (r *Ring) Files() (n int) {
 	for i := range r.has {
-		if r.disks != nil || r.has[i].Load() {
+		if r.write || r.has[i].Load() {
 			n++
 		}
 	}

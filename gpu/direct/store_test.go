@@ -50,7 +50,7 @@ func must(t *testing.T, err error) {
 func writer(t *testing.T, d *nvme.Tier, o Options) *Ring {
 	t.Helper()
 	o.Bytes = 1 << 20
-	r, err := Over(d, true, o)
+	r, err := Over(t.Context(), d, true, o)
 	must(t, err)
 	if !r.Writes() {
 		t.Fatal("it does not write")
@@ -318,7 +318,7 @@ func TestReadsOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d, _ := disks(t)
 			o.Bytes = 1 << 20
-			r, err := Over(d, false, o)
+			r, err := Over(t.Context(), d, false, o)
 			must(t, err)
 			t.Cleanup(func() { end(t, r) })
 			if r.Writes() || r.Batch(gio.Write, 1, 0) != nil {

@@ -2,10 +2,13 @@ package gio
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -131,4 +134,47 @@ func TestReplaceMeanwhile(t *testing.T) {
 		}
 		all.Wait()
 	})
+}
+
+// TestReplaceThatHangs: while a file is replaced, which may wait for a disk that hangs, the memfds are handed out, and Close ends with its context; the server ends
+// after it.
+func TestReplaceThatHangs(t *testing.T) {
+	s, q := serveReplaced(t, EngineUser)
+	s.replacing.Lock()
+	ended := make(chan error, 1)
+	go func() {
+		f, err := s.File()
+		if err == nil {
+			err = f.Close()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if closed := s.Close(ctx); !errors.Is(closed, ErrBusy) {
+			err = errors.Join(err, fmt.Errorf("Close: %w", closed))
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("something waits for the file")
+	}
+	if _, err := q.GetIOCB(1, nil); !errors.Is(err, ErrGone) {
+		t.Errorf("a server that is being closed: %v", err)
+	}
+	select {
+	case <-s.quiet:
+		t.Error("it has ended before the file is replaced")
+	default:
+	}
+	s.replacing.Unlock()
+	if err := s.Close(bound(t)); err != nil {
+		t.Error(err)
+	}
+	if err := s.Replace(1, testFile(t, os.O_RDONLY)); !errors.Is(err, ErrGone) {
+		t.Errorf("after the end: %v", err)
+	}
 }

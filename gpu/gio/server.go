@@ -117,8 +117,9 @@ type Server struct {
 	quiet      chan struct{} // closed when no I/O is under way any more
 	released   chan struct{} // closed when everything is given back
 
-	handing sync.Mutex // while the memfds are duplicated, or given up, and files are replaced
-	ended   bool       // no file is replaced any more
+	handing   sync.Mutex // while the memfds are duplicated, or given up
+	replacing sync.Mutex // while files are replaced, which may wait for a disk, or the engine is stopped
+	ended     bool       // no file is replaced any more
 }
 
 // Serve makes a region and serves it until Close. Errors: ErrOption,
@@ -202,7 +203,8 @@ func duplicateFile(f *os.File) (fd int, err error) {
 }
 
 // Replace has I/Os that begin from now on use another file as the i-th, which Serve may have had none for; those under way go on with the
-// old one. f is duplicated. After an error some may use it all the same until Done is closed. Errors: ErrGone, ErrOption, those of the kernel.
+// old one. f is duplicated. After an error some may use it all the same until Done is closed. It may wait for a disk that hangs. Errors: ErrGone, ErrOption,
+// those of the kernel.
 func (s *Server) Replace(i int, f *os.File) error {
 	if i < 0 || i >= len(s.files) || !s.o.Replaces {
 		return fmt.Errorf("%w: file %d is not to be replaced", ErrOption, i)
@@ -211,8 +213,8 @@ func (s *Server) Replace(i int, f *os.File) error {
 	if err != nil {
 		return err
 	}
-	s.handing.Lock()
-	defer s.handing.Unlock()
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
 	if s.ended {
 		_ = unix.Close(fd) // of no use
 		return ErrGone
@@ -328,11 +330,8 @@ func (s *Server) duplicate(all ...*memory) (fds []int, err error) {
 // files stay until the last I/O has ended, and are released then.
 func (s *Server) Close(ctx context.Context) error {
 	s.end.Do(func() {
-		s.handing.Lock()
-		defer s.handing.Unlock()
-		s.ended = true
 		s.r.h.engine.Store(engineEnded)
-		s.engine.stop()
+		go s.stop()
 	})
 	select {
 	case <-s.quiet:
@@ -340,6 +339,14 @@ func (s *Server) Close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	return fmt.Errorf("%w: %w", ErrBusy, ctx.Err())
+}
+
+// stop stops the engine, once no file is being replaced.
+func (s *Server) stop() {
+	s.replacing.Lock()
+	defer s.replacing.Unlock()
+	s.ended = true
+	s.engine.stop()
 }
 
 // Done is closed when everything is released: after Close, the end of the last

@@ -27,7 +27,7 @@
 //	kill -9 at a random moment: likewise                                  TestKill
 //	a flipped bit: ErrCorrupt, the block is withdrawn                     TestConformance
 //	a disk that hangs: calls end, with their context where they have one;
-//	    buffers and files stay in use until it answers                    TestHangingDisk, TestHangingOpen
+//	    buffers and files stay in use until it answers                    TestHangingDisk, TestHangingOpen, TestFilesThatHang
 //	a write fails: the block is gone, and no others are taken for a while TestFailedWrites
 //	the disk is full: a smaller tier; later, for the log: no new blocks   TestFullDisk
 //	another process uses a directory: ErrUnavailable                      TestOneProcess

@@ -1,13 +1,12 @@
 package nvme
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/gpu/store"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
 
@@ -37,30 +36,96 @@ func (p *pin) Extents() (all []store.Extent, release func(), ok bool) {
 }
 
 // Containers opens the files that blocks lie in, by their number, nil where one is not ready yet: for reading alone, past
-// the page cache where the tier goes past it. The caller closes them. Errors: tiers.ErrUnavailable.
-func (t *Tier) Containers() (files []*os.File, err error) {
+// the page cache where the tier goes past it. It waits for the disks until ctx ends. The caller closes them. Errors: tiers.ErrUnavailable.
+func (t *Tier) Containers(ctx context.Context) (files []*os.File, err error) {
 	paths := t.store.Containers()
-	files = make([]*os.File, len(paths))
-	for i, path := range paths {
-		if path == "" {
-			continue
+	return t.opener.open(ctx, len(paths), func(i int) (vfs.File, error) {
+		if paths[i] == "" {
+			return nil, nil
 		}
-		if files[i], err = t.openContainer(path, unix.O_RDONLY); err != nil {
-			for _, f := range files[:i] {
-				_ = f.Close() // read-only
-			}
-			return nil, fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, err)
+		return t.o.FS.Open(paths[i])
+	})
+}
+
+// Probe reads from each disk, and reports whether that can be done. It waits for the disks. Errors: tiers.ErrUnavailable, tiers.ErrClosed.
+func (t *Tier) Probe() error { return t.store.Probe() }
+
+// opener opens files for others.
+type opener struct {
+	direct bool          // past the page cache
+	busy   chan struct{} // of capacity 1: has a token while files are opened
+}
+
+// open opens n files, until ctx ends. They are opened by one goroutine at a time: where a disk hangs that one waits for it, and all
+// others for their turn.
+func (o opener) open(ctx context.Context, n int, open func(i int) (vfs.File, error)) ([]*os.File, error) {
+	late := func() error {
+		return fmt.Errorf("%s: %w: the disks have not opened their files: %w", Name, tiers.ErrUnavailable, context.Cause(ctx))
+	}
+	select {
+	case o.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, late()
+	}
+	type opened struct {
+		files []*os.File
+		err   error
+	}
+	out := make(chan opened)
+	go func() {
+		defer func() { <-o.busy }()
+		var all opened
+		if all.files, all.err = o.each(ctx, n, open); all.err != nil {
+			all.err = fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, all.err)
+		}
+		select {
+		case out <- all:
+		case <-ctx.Done():
+			closeFiles(all.files)
+		}
+	}()
+	select {
+	case all := <-out:
+		return all.files, all.err
+	case <-ctx.Done():
+		return nil, late()
+	}
+}
+
+func (o opener) each(ctx context.Context, n int, open func(i int) (vfs.File, error)) ([]*os.File, error) {
+	files := make([]*os.File, n)
+	for i := range files {
+		err := context.Cause(ctx)
+		if err == nil {
+			files[i], err = o.one(i, open)
+		}
+		if err != nil {
+			closeFiles(files)
+			return nil, err
 		}
 	}
 	return files, nil
 }
 
-func (t *Tier) openContainer(path string, mode int) (*os.File, error) {
-	if t.o.Direct {
-		f, err := os.OpenFile(path, mode|unix.O_DIRECT|unix.O_NOFOLLOW, 0)
-		if !errors.Is(err, unix.EINVAL) { // of a file system that has only its cache
-			return f, err
+// one opens a file and keeps a descriptor of it, nil for none.
+func (o opener) one(i int, open func(i int) (vfs.File, error)) (*os.File, error) {
+	f, err := open(i)
+	if f == nil || err != nil {
+		return nil, err
+	}
+	if o.direct {
+		_, _ = vfs.SetDirect(f) // a file system may have only its cache
+	}
+	file, err := vfs.Duplicate(f)
+	_ = f.Close() // nothing was written
+	return file, err
+}
+
+// closeFiles closes files that nothing was written to; nil is none.
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
 		}
 	}
-	return os.OpenFile(path, mode|unix.O_NOFOLLOW, 0)
 }

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/gpu/store"
 	"cascadekv/internal/block"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
 
@@ -76,20 +75,18 @@ func (t *Tier) giveLocked(l *Lot, n int64) {
 // Containers returns the numbers of the lot's files: see Tier.Containers.
 func (l *Lot) Containers() []int { return l.lot.Containers() }
 
-// Open opens the lot's files for reading and writing, by their numbers. The caller closes them. Errors: tiers.ErrUnavailable.
-func (l *Lot) Open() (map[int]*os.File, error) {
-	paths, files := l.t.store.Containers(), map[int]*os.File{}
-	for _, c := range l.Containers() {
-		f, err := l.t.openContainer(paths[c], unix.O_RDWR)
-		if err != nil {
-			for _, f := range files {
-				_ = f.Close() // nothing was written
-			}
-			return nil, fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, err)
-		}
-		files[c] = f
+// Probe is Tier.Probe of the lot's own files, to which it writes too.
+func (l *Lot) Probe() error { return l.lot.Probe() }
+
+// Open opens the lot's files for reading and writing, by their numbers. It waits for the disks until ctx ends. The caller closes
+// them. Errors: tiers.ErrUnavailable.
+func (l *Lot) Open(ctx context.Context) (map[int]*os.File, error) {
+	paths, own, files := l.t.store.Containers(), l.Containers(), map[int]*os.File{}
+	all, err := l.t.opener.open(ctx, len(own), func(i int) (vfs.File, error) { return l.t.o.FS.Reopen(paths[own[i]]) })
+	for i, f := range all {
+		files[own[i]] = f
 	}
-	return files, nil
+	return files, err
 }
 
 // Arrival is blocks that are written to a lot by its owner. It belongs to one goroutine at a time, and ends with Register or Abort.

@@ -201,9 +201,9 @@ func TestLotFiles(t *testing.T) {
 	defer tr.Close()
 	l := tr.TakeLot()
 	defer l.Close()
-	all, err := tr.Containers()
+	all, err := tr.Containers(t.Context())
 	noError(t, err)
-	files, err := l.Open()
+	files, err := l.Open(t.Context())
 	noError(t, err)
 	for i, f := range all {
 		_, err := f.WriteAt(make([]byte, page), page)
@@ -221,7 +221,7 @@ func TestLotFiles(t *testing.T) {
 		t.Errorf("%d files of %d are open", len(files), len(own))
 	}
 	noError(t, os.Remove(tr.store.Containers()[own[len(own)-1]]))
-	_, err = l.Open()
+	_, err = l.Open(t.Context())
 	wantErr(t, "a file that is gone", err, tiers.ErrUnavailable)
 }
 

@@ -114,7 +114,7 @@ func (o Options) files() int64 {
 func (o Options) makeDirs() error {
 	for _, dir := range o.Dirs {
 		if err := o.FS.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("%s: %w: make the directory above it: %w", Name, tiers.ErrUnavailable, err)
+			return fmt.Errorf("%w: make the directory above it: %w", tiers.ErrUnavailable, err)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type Tier struct {
 	mapping *arena.Mapping
 	memory  []byte   // of the mapping: buffers of a GPU file each, those of staging, then those of reads
 	readers chan int // buffers for reads that are free
+	opener  opener
 
 	writer
 	counts counters
@@ -75,10 +76,7 @@ func Open(ctx context.Context, o Options) (*Tier, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := o.makeDirs(); err != nil {
-		return nil, err
-	}
-	t := &Tier{o: o, writer: newWriter()}
+	t := &Tier{o: o, writer: newWriter(), opener: opener{o.Direct, make(chan struct{}, 1)}}
 	t.mu.index, t.mu.changed = newIndex(), make(chan struct{})
 	write, read := int(o.StagingBytes/o.FileBytes), int(o.ReadBytes/o.FileBytes)
 	t.mu.staging = make(staging, write)
@@ -119,6 +117,9 @@ const memoryBase = 1 << 40
 // openStore opens the store, whose slots are the tier's buffers.
 func (t *Tier) openStore(ctx context.Context, buffers int) (err error) {
 	o := t.o
+	if err := o.makeDirs(); err != nil {
+		return err
+	}
 	shape := o.shape()
 	memory := store.Memory{Slots: buffers}
 	for i := range shape.Objects() {

@@ -86,19 +86,32 @@ func TestHangingDisk(t *testing.T) {
 
 // TestHangingOpen: Open ends with its context, and gives all back once the disk has answered.
 func TestHangingOpen(t *testing.T) {
-	disk, o := rig(t)
-	tr := opened(t, o)
-	it := item(1, 100)
-	noError(t, tr.Put(t.Context(), it), tr.Close())
-	fs := vfstest.NewFault(disk)
-	o.FS = fs
-	hang := make(chan struct{})
-	fs.Add(vfstest.Rule{Op: vfs.OpRead, Block: hang})
-	_, err := Open(fs.UntilHung(t.Context(), 1), o)
-	wantErr(t, "Open", err, tiers.ErrUnavailable, context.Canceled)
-	fs.Clear()
-	close(hang)
-	wantBlocks(t, unlocked(t, o), it)
+	for _, op := range []vfs.Op{vfs.OpMkdir, vfs.OpReadDir, vfs.OpOpen, vfs.OpRead} {
+		t.Run(string(op), func(t *testing.T) {
+			disk, o := rig(t)
+			tr := opened(t, o)
+			it := item(1, 100)
+			noError(t, tr.Put(t.Context(), it), tr.Close())
+			fs := vfstest.NewFault(disk)
+			o.FS = fs
+			hang := make(chan struct{})
+			fs.Add(vfstest.Rule{Op: op, Block: hang})
+			failed := make(chan error, 1)
+			go func() {
+				_, err := Open(fs.UntilHung(t.Context(), 1), o)
+				failed <- err
+			}()
+			select {
+			case err := <-failed:
+				wantErr(t, "Open", err, tiers.ErrUnavailable, context.Canceled)
+			case <-time.After(time.Minute):
+				t.Error("Open waits for the disk")
+			}
+			fs.Clear()
+			close(hang)
+			wantBlocks(t, unlocked(t, o), it)
+		})
+	}
 }
 
 // TestAnswersInTheEnd: a disk that hung for a while has lost nothing.

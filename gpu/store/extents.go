@@ -1,5 +1,12 @@
 package store
 
+import (
+	"fmt"
+
+	"cascadekv/internal/vfs"
+	"cascadekv/tiers"
+)
+
 // Extent is where a part of a block lies, as far as it counts: an object of it.
 type Extent struct {
 	Container int   // by its number, see Store.Containers
@@ -40,4 +47,47 @@ func (s *Store) Containers() []string {
 		}
 	}
 	return all
+}
+
+// Probe reads from one container of each directory that is ready, and reports whether that can be done at all. It waits for the disks.
+// Errors: tiers.ErrUnavailable, tiers.ErrClosed.
+func (s *Store) Probe() error {
+	return s.probe(func() (some []int) {
+		for d := range s.layout.dirs {
+			for c := d; c < len(s.pool.files); c += s.layout.dirs {
+				if s.pool.files[c] != nil {
+					some = append(some, c)
+					break
+				}
+			}
+		}
+		return some
+	}, false)
+}
+
+// Probe is Store.Probe with a container of the lot of each directory, and writes to them too: their headers, as they have to be.
+func (l *Lot) Probe() error {
+	return l.s.probe(func() []int { return l.Containers()[:l.s.layout.dirs] }, true)
+}
+
+// probe reads from some containers, and writes their headers if write is true.
+func (s *Store) probe(of func() []int, write bool) error {
+	s.mu.Lock()
+	if s.mu.closed {
+		s.mu.Unlock()
+		return fmt.Errorf("nvme: %w", tiers.ErrClosed)
+	}
+	s.late.Add(1)
+	defer s.late.Done()
+	files := map[int]vfs.File{}
+	for _, c := range of() {
+		files[c] = s.pool.files[c]
+	}
+	s.mu.Unlock()
+	for c, f := range files {
+		if err := s.pool.probe(f, c, write); err != nil {
+			return fmt.Errorf("%w: nvme: %w", tiers.ErrUnavailable, err)
+		}
+	}
+	return nil
 }

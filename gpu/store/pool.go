@@ -259,6 +259,15 @@ func (p *pool) mend(f vfs.File, number int) error {
 	return err
 }
 
+// probe reads the header of a container, and writes it again if write is true.
+func (p *pool) probe(f vfs.File, number int, write bool) error {
+	_, err := f.Pread(make([]byte, page), 0)
+	if err == nil && write {
+		_, err = f.Pwrite(p.header(number), 0)
+	}
+	return err
+}
+
 // prewrite writes all of a container, so that no transfer allocates: blocks that were never written
 // cost the file system metadata at their first write.
 func (p *pool) prewrite(ctx context.Context, f vfs.File, number int) error {

@@ -14,6 +14,9 @@ import (
 // nvmeTimeout bounds how long a start waits for disks of the node: for the first container of a pool that is made.
 const nvmeTimeout = 30 * time.Second
 
+// ringTimeout bounds how long a client that asks for a ring waits for the disks.
+const ringTimeout = 5 * time.Second
+
 // openNVMe opens the tier on local disks. What the pool still lacks is made beside the rank's work.
 func openNVMe(c config.NVMe, log *slog.Logger) (*nvme.Tier, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), nvmeTimeout)
@@ -51,6 +54,8 @@ func (l *levels) rings() func(bytes int64, write bool) (*direct.Ring, error) {
 		return nil
 	}
 	return func(bytes int64, write bool) (*direct.Ring, error) {
-		return direct.Over(disks, write, direct.Options{Bytes: bytes})
+		ctx, cancel := context.WithTimeout(context.Background(), ringTimeout)
+		defer cancel()
+		return direct.Over(ctx, disks, write, direct.Options{Bytes: bytes})
 	}
 }

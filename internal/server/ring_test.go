@@ -44,7 +44,7 @@ func newRingRig(t *testing.T, n int, change ...func(*Options)) *rig {
 	disks := openDisks(t, o)
 	return newRigWith(t, 16<<20, func(c *cascade.Options) { c.Memory = append(c.Memory, disks) }, func(s *Options) {
 		s.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
-			return direct.Over(disks, write, direct.Options{Bytes: bytes})
+			return direct.Over(t.Context(), disks, write, direct.Options{Bytes: bytes})
 		}
 		for _, f := range change {
 			f(s)

@@ -71,7 +71,7 @@ func (x *Client) giveBack(ctx context.Context, r *Region) error {
 	defer x.pool.regions.Add(-1)
 	gone := func() { x.pool.Budget.Give(r.cost) }
 	if r.ring != nil {
-		return errors.Join(r.Close(), closeRing(ctx, r.ring, gone))
+		return errors.Join(r.Close(), closeRing(ctx, r.ring, func() { gone(); x.pool.rings.Add(-1) }))
 	}
 	defer gone()
 	return r.Close() // of a large one the kernel has much to undo

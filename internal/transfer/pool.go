@@ -49,8 +49,11 @@ type Pool struct {
 	turnBytes int64
 	helpers   chan struct{} // one for each that spread has called
 	patience  ringPatience
+	words     words
 
 	regions        atomic.Int64 // attached
+	rings, serial  atomic.Int64 // that are not given back; that there were
+	held           atomic.Int64 // as in ringPart, of all rings
 	stored, loaded moved
 	losses         residency.Losses // of loads, after what the store counts
 
@@ -85,7 +88,7 @@ func NewPool(store *cascade.Store, log *slog.Logger) *Pool {
 		log:       log,
 		most:      most,
 		helpers:   make(chan struct{}, most-1),
-		patience:  ringPatience{eventPatience, turnPatience, closePatience},
+		patience:  ringPatience{eventPatience, turnPatience, closePatience, probePatience},
 		turnBytes: max(1, min(turnBytes, store.MemoryCapacity()/8)),
 	}
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -19,8 +20,15 @@ type Region struct {
 	fd     int          // of the file: a program that takes this one's place maps it again
 	notify int          // eventfd that counts finished jobs, -1: none
 	ring   *direct.Ring // of which this is the memory; nil: none
+	part   ringPart
 	cost   region.Cost
 	users  int // jobs that are not finished; guarded by the pool's mutex
+}
+
+// ringPart is what a ring has of what rings share.
+type ringPart struct {
+	held    atomic.Int64 // bytes of blocks that are held on the disks for its loads
+	waiting atomic.Int64 // bytes of its stores whose event has not come
 }
 
 // Attach makes a file the client's next region, and returns its number. It takes

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,18 +29,30 @@ type After struct {
 }
 
 const (
-	// eventPatience bounds the wait of a job for its event, and closePatience that for the disk when a region is given
-	// back.
+	// eventPatience bounds the wait of a job for its event, closePatience that for the disk when a region is given
+	// back, and probePatience that for the disk once a ring has not answered.
 	eventPatience = 60 * time.Second
 	closePatience = 5 * time.Second
+	probePatience = time.Second
+
+	// holdShare is which part of the level on disks the blocks may be that all rings hold there at a time for loads, and ringShare those
+	// of one ring: what is held can not leave.
+	holdShare = 2
+	ringShare = 4
+
+	// Rings bound what their threads and their part of the disks cost: of one client, and of all.
+	maxRings  = 16
+	mostRings = 64
 )
 
-// ringPatience bounds the waits for an event, for the disk after it, and for the disk when a region is given back.
-type ringPatience struct{ event, disk, close time.Duration }
+// ringPatience bounds the waits for an event, for the disk after it, for the disk when a region is given back, and for the disk to answer when a
+// ring does not.
+type ringPatience struct{ event, disk, close, probe time.Duration }
 
 // Errors of rings.
 var (
 	errNoRing  = errors.New("AFTER is for a region with a ring (CASCADE.REGION RING)")
+	errRings   = fmt.Errorf("rings are used up: a connection has at most %d, all have %d; detach some", maxRings, mostRings)
 	errNoDisks = errors.New("this rank has no level on disks (nvme.paths), which rings read from")
 )
 
@@ -51,6 +65,8 @@ func (x *Client) AttachRing(socket, notify int, bytes int64, write bool) (number
 		err = errNoDisks
 	case bytes < 1 || bytes%int64(os.Getpagesize()) != 0:
 		err = fmt.Errorf("a ring of %d bytes: want whole pages of %d", bytes, os.Getpagesize())
+	case x.rings() >= maxRings || !take(&x.pool.rings, 1, mostRings):
+		err = errRings
 	}
 	if err != nil {
 		CloseAll(socket, notify)
@@ -60,6 +76,7 @@ func (x *Client) AttachRing(socket, notify int, bytes int64, write bool) (number
 	cost := region.CostOf(bytes, x.pool.Budget.memory, direct.Descriptors+min(1, notify+1)).Plus(own)
 	number, err = x.add(cost, socket, notify, func() (*Region, error) { return x.pool.attachRing(socket, notify, bytes, write) })
 	if err != nil {
+		x.pool.rings.Add(-1)
 		return 0, err
 	}
 	r := x.regions[number]
@@ -70,6 +87,25 @@ func (x *Client) AttachRing(socket, notify int, bytes int64, write bool) (number
 	}
 	r.cost, x.cost = r.cost.Plus(files), x.cost.Plus(files)
 	return number, nil
+}
+
+// take adds n to what is counted, unless that were more than most.
+func take(c *atomic.Int64, n, most int64) bool {
+	if c.Add(n) <= most {
+		return true
+	}
+	c.Add(-n)
+	return false
+}
+
+// rings is how many regions of the client have one.
+func (x *Client) rings() (n int) {
+	for _, r := range x.regions {
+		if r.ring != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // attachRing is AttachRing, uncounted.
@@ -99,8 +135,23 @@ func (p *Pool) attachRing(socket, notify int, bytes int64, write bool) (r *Regio
 		return nil, errors.Join(err, ring.Close(ctx))
 	}
 	r.ring = ring
-	p.log.Info("a client has a ring", "bytes", bytes, "writes", ring.Writes(), "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	log := p.log.With("ring", p.serial.Add(1))
+	writes := ring.Writes()
+	log.Info("a client has a ring", "bytes", bytes, "is_to_write", write, "writes", writes, "engine", ring.Engine(), "why_not_io_uring", ring.Fallback())
+	if write && !writes {
+		go tellWrites(ring, log)
+	}
 	return r, nil
+}
+
+// tellWrites says when a ring that had no room to write to has some.
+func tellWrites(r *direct.Ring, log *slog.Logger) {
+	defer fault.Guard()()
+	select {
+	case <-r.Writing():
+		log.Info("a client's ring has room to write to by now", "writes", true)
+	case <-r.Done():
+	}
 }
 
 // attachData makes the memory of a ring a region.
@@ -162,8 +213,19 @@ type flight struct {
 	batch *direct.Batch
 	keys  []int
 	views []*cascade.View   // of a load
-	bytes int64             // likewise
+	bytes int64             // of the blocks
 	ended func(loaded bool) // of the level, once the event of a load has come
+
+	counts  []*atomic.Int64 // in which bytes is counted, until the flight has ended or, of a store, its event has come
+	counted bool            // of a store: in the budget of the level
+}
+
+// uncount takes a flight out of what counts it.
+func (f *flight) uncount() {
+	for _, c := range f.counts {
+		c.Add(-f.bytes)
+	}
+	f.counts = nil
 }
 
 // begin has the ring read those blocks that it can, once their event has come, and returns the keys of those that are not on the disk alone,
@@ -176,13 +238,13 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 	if b == nil {
 		return keys
 	}
-	f := &flight{batch: b}
+	f := &flight{batch: b, counts: []*atomic.Int64{&t.pool.held, &t.part.held}}
 	for k, v := range cascade.PinDeep(t.pool.store, t.ns, t.names(keys)) {
 		i := keys[k]
 		switch {
-		case v != nil && v.Size() == t.layout.Size(i) && b.Add(v.Pin(), t.layout.Block(i)):
+		case v != nil && v.Size() == t.layout.Size(i) && t.hold(f, v, i):
 			v.Keep()
-			f.keys, f.views, f.bytes = append(f.keys, i), append(f.views, v), f.bytes+v.Size()
+			f.keys, f.views = append(f.keys, i), append(f.views, v)
 		case v != nil:
 			v.Release()
 			t.missed = append(t.missed, i)
@@ -204,8 +266,27 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 	return rest
 }
 
+// hold adds a block to a flight, and to what is held on the disks, unless that is too much or the ring can not read it.
+func (t *Transfer) hold(f *flight, v *cascade.View, i int) bool {
+	capacity, _ := v.From().Occupancy()
+	size := v.Size()
+	if !take(&t.pool.held, size, capacity/holdShare) {
+		return false
+	}
+	if take(&t.part.held, size, capacity/ringShare) {
+		if f.batch.Add(v.Pin(), t.layout.Block(i)) {
+			f.bytes += size
+			return true
+		}
+		t.part.held.Add(-size)
+	}
+	t.pool.held.Add(-size)
+	return false
+}
+
 // end gives back what a flight holds, whose batch is not under way.
 func (f *flight) end() {
+	f.uncount()
 	f.batch.End()
 	for _, v := range f.views {
 		v.Release()
@@ -238,50 +319,38 @@ func (p *Pool) settle(j *job) {
 
 // settleAll waits for the event of the flights, and for their ends.
 func (t *Transfer) settleAll(ctx context.Context) {
-	came := t.awaitEvent(ctx)
+	came := t.pool.words.await(ctx, t.ring, t.opt.After, t.pool.patience.event)
 	for _, f := range t.flights {
 		switch f.ended = func(bool) {}; {
 		case !came:
 			f.batch.Cancel()
 		case !t.store:
 			f.ended = f.views[0].From().BeganLoad(f.bytes)
+		default:
+			t.pay(f)
 		}
 	}
-	patience := t.pool.patience.disk
+	patience := ringPatience{disk: t.pool.patience.disk, probe: t.pool.patience.probe}
 	for _, f := range t.flights {
 		if !t.settleOne(ctx, f, patience) {
-			patience = noPatience
+			patience.disk, patience.probe = noPatience, 0
 		}
 	}
 	t.flights = nil
 	t.release(ctx, came)
 }
 
-// awaitEvent waits until the event of a job has come, ctx ends or patience does.
-func (t *Transfer) awaitEvent(ctx context.Context) (came bool) {
-	began := time.Now()
-	for !t.ring.Came(t.opt.After.Word, t.opt.After.Value) {
-		since := time.Since(began)
-		if ctx.Err() != nil || since > t.pool.patience.event {
-			return false
-		}
-		time.Sleep(min(max(since/16, 50*time.Microsecond), 4*time.Millisecond))
-	}
-	return true
-}
-
 // settleOne settles the keys of a flight, and counts what is known of where they were read from: those that the ring did not move
-// are counted when they are moved. False when the disk does not answer.
-func (t *Transfer) settleOne(ctx context.Context, f *flight, patience time.Duration) (answered bool) {
-	within, cancel := context.WithTimeout(context.Background(), patience)
+// are counted when they are moved. False when it has not ended in time.
+func (t *Transfer) settleOne(ctx context.Context, f *flight, patience ringPatience) (ended bool) {
+	within, cancel := context.WithTimeout(context.Background(), patience.disk)
 	defer cancel()
 	err := f.await(within)
 	f.ended(err == nil)
 	var some *gio.IOError
 	switch {
-	case errors.Is(err, gio.ErrTimeout):
-		t.pool.log.Warn("the disks do not answer a ring: its memory stays in use, and they are left alone for some seconds", "blocks", len(f.keys))
-		t.late(f)
+	case errors.Is(err, gio.ErrTimeout), errors.Is(err, gio.ErrGone): // a ring ends after its jobs, unless its engine fails or its client says that it has
+		t.late(f, err, patience.probe)
 		for _, i := range f.keys {
 			t.status[i] = Stuck
 		}
@@ -332,16 +401,34 @@ func (f *flight) await(ctx context.Context) error {
 	return f.batch.Wait(ctx)
 }
 
-// late counts a flight that the disk does not end, and has the disk be left alone.
-func (t *Transfer) late(f *flight) {
-	if t.store {
-		cascade.Direct{Store: t.pool.store}.Pause()
+// late counts a flight that has not ended, with the error of that. Who is at fault is found out by asking the disks, which are left alone if they do not answer either:
+// a client can have its ring do anything. patience is 0 for those that follow such a flight.
+func (t *Transfer) late(f *flight, err error, patience time.Duration) {
+	f.batch.Late()
+	if !t.store {
+		cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
+		for range f.keys {
+			t.lost(residency.StepCopy, "late")
+		}
+	}
+	if patience == 0 {
 		return
 	}
-	f.views[0].From().NoReads.Begin()
-	cascade.CountGot(t.pool.store, t.ns, make([]*cascade.View, len(f.keys)))
-	for range f.keys {
-		t.lost(residency.StepCopy, "late")
+	op := gio.Read
+	if t.store {
+		op = gio.Write
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if errors.Is(err, gio.ErrGone) || t.ring.Answers(ctx, op) == nil {
+		t.pool.log.Warn("a ring has not moved its blocks in time, and the disks answer: its memory stays in use, and it moves no others until it has", "blocks", len(f.keys), "err", err)
+		return
+	}
+	t.pool.log.Warn("the disks do not answer a ring: its memory stays in use, and they are left alone for some seconds", "blocks", len(f.keys))
+	if t.store {
+		cascade.Direct{Store: t.pool.store}.Pause()
+	} else {
+		f.views[0].From().NoReads.Begin()
 	}
 }
 
@@ -352,14 +439,13 @@ func (t *Transfer) unwanted(f *flight) {
 		return
 	}
 	for _, i := range f.keys {
-		cascade.Direct{Store: t.pool.store}.Return(t.layout.Size(i))
+		t.payBack(f, i)
 	}
 }
 
-// linger keeps what a flight holds until the disk answers, or its ring has ended.
+// linger keeps what a flight holds until it has ended, or all of its ring has.
 func (f *flight) linger() {
 	defer fault.Guard()()
-	for errors.Is(f.batch.Wait(context.Background()), gio.ErrTimeout) {
-	}
+	f.batch.Linger()
 	f.end()
 }

@@ -39,7 +39,7 @@ const (
 // ringRig is a store whose blocks only the disks have, and a client with a ring.
 type ringRig struct {
 	*Pool
-	t     *testing.T
+	t     testing.TB
 	disk  nvme.Options
 	fs    *vfstest.Fault // of the disks, but for what rings read and write
 	disks *nvme.Tier
@@ -64,7 +64,7 @@ func keyAt(i int) string { return fmt.Sprint("k", i) }
 func bytesOf(i int) []byte { return noise.Bytes(uint64(i), ringBlock) }
 
 // newRingRig makes one over an engine. change may alter what a ring is made of.
-func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.File)) *ringRig {
+func newRingRig(t testing.TB, o direct.Options, change func(containers []*os.File)) *ringRig {
 	t.Helper()
 	r := &ringRig{t: t, fs: vfstest.NewFault(vfs.OS{})}
 	dir := t.TempDir()
@@ -91,12 +91,12 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	must(t, err)
 	t.Cleanup(func() { _ = r.store.Close(context.Background()) })
 	r.Pool = NewPool(r.store, quiet)
-	r.patience.disk = time.Minute // a busy machine is no disk that hangs
+	r.patience.disk, r.patience.probe = time.Minute, time.Minute // a busy machine is no disk that hangs
 	r.Rings = func(bytes int64, write bool) (*direct.Ring, error) {
 		if o.Bytes = bytes; change == nil {
-			return direct.Over(r.disks, write, o)
+			return direct.Over(t.Context(), r.disks, write, o)
 		}
-		containers, err := r.disks.Containers()
+		containers, err := r.disks.Containers(t.Context())
 		if err != nil {
 			return nil, err
 		}
@@ -108,7 +108,7 @@ func newRingRig(t *testing.T, o direct.Options, change func(containers []*os.Fil
 	return r
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func (r *ringRig) attach(write bool) {
 	})
 }
 
-func mapWhole(t *testing.T, fd int) []byte {
+func mapWhole(t testing.TB, fd int) []byte {
 	t.Helper()
 	size, err := region.SizeOf(fd)
 	must(t, err)
@@ -304,7 +304,7 @@ func TestRingFaults(t *testing.T) {
 // TestRingDamage: a bit that the disk flips makes a miss, and the block is withdrawn; so no wrong byte counts as loaded.
 func TestRingDamage(t *testing.T) {
 	r := newRingRig(t, direct.Options{}, nil)
-	containers, err := r.disks.Containers()
+	containers, err := r.disks.Containers(t.Context())
 	must(t, err)
 	for _, c := range containers {
 		f, err := os.OpenFile(c.Name(), os.O_RDWR, 0)
@@ -397,7 +397,7 @@ func TestRingStalls(t *testing.T) {
 		}
 		return f
 	}}, nil)
-	r.patience.disk = 20 * time.Millisecond
+	r.hang(vfs.OpRead, stall)
 	r.raise(1, 1)
 	r.load(1, After{1, 1}, 0, 0, 1)
 	if got := r.ended(1)[1]; got != "33" {
@@ -416,7 +416,8 @@ func TestRingStalls(t *testing.T) {
 		r.wantCounted(3+job, 1, 0)
 	}
 	r.late.Add(int64(residency.ColdRetry))
-	r.load(4, After{}, ringBlocks*ringBlock, 2) // other memory of the region serves
+	r.fs.Clear()
+	r.load(4, After{2, 1}, ringBlocks*ringBlock, 2) // other memory of the region serves
 	if got := r.ended(1)[4]; got != "1" || !r.has(2, ringBlocks*ringBlock) {
 		t.Errorf("the ordinary way, later: %s", got)
 	}
@@ -441,7 +442,7 @@ func TestRingStallsAtTheEnd(t *testing.T) {
 		}
 		return f
 	}}, nil)
-	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond}
+	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}
 	ring := r.at.ring
 	r.raise(1, 1)
 	r.load(1, After{1, 1}, 0, span12()...)

@@ -42,7 +42,7 @@ func newChaos(r *ringRig, hostile bool, rng *rand.Rand) *chaos {
 	return c
 }
 
-// chaoticDisks are what becomes of I/Os: some fail, some come to less, and some wait until stall is closed.
+// chaoticDisks are what becomes of I/Os: some fail, some come to less, some wait for longer than the rank does, and some until stall is closed.
 type chaoticDisks struct {
 	n     atomic.Uint64
 	stall chan struct{}
@@ -54,8 +54,12 @@ func (d *chaoticDisks) fault(gio.IO) (f gio.Fault) {
 		f.Errno = unix.EIO
 	case n%97 == 0:
 		f.Short = 512
-	case n%501 == 0:
+	case n%701 == 0:
 		f.Until = d.stall
+	case n%501 == 0:
+		wait := make(chan struct{})
+		time.AfterFunc(200*time.Millisecond, func() { close(wait) })
+		f.Until = wait
 	}
 	return f
 }
@@ -73,7 +77,7 @@ func TestRingChaos(t *testing.T) {
 			})
 			disks := &chaoticDisks{stall: make(chan struct{})}
 			r := newStoreRig(t, direct.Options{Fault: disks.fault})
-			r.patience = ringPatience{time.Minute, 100 * time.Millisecond, time.Millisecond}
+			r.patience = ringPatience{time.Minute, 100 * time.Millisecond, time.Millisecond, time.Minute}
 			clients := []*chaos{newChaos(r, hostile, rand.New(rand.NewPCG(seed, 0))), newChaos(r, hostile, rand.New(rand.NewPCG(seed, 1)))}
 			stop := make(chan struct{})
 			var others sync.WaitGroup

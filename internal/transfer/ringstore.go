@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"sync/atomic"
 
 	"cascadekv/cascade"
 	"cascadekv/gpu/gio"
@@ -22,30 +23,48 @@ func (t *Transfer) beginStore(ctx context.Context, at []int) {
 	d := cascade.Direct{Store: t.pool.store}
 	var keys []int
 	var from [][]region.Extent
+	waiting := &t.part.waiting
 	for _, i := range at {
-		if d.Begin(t.entry(i), t.layout.Size(i), t.opt.Replace) {
+		size := t.layout.Size(i)
+		if before := waiting.Add(size) - size; d.Admits(t.entry(i), size, t.opt.Replace, before) {
 			keys, from = append(keys, i), append(from, t.layout.Block(i))
+		} else {
+			waiting.Add(-size)
 		}
 	}
-	f := &flight{batch: b}
+	f := &flight{batch: b, counts: []*atomic.Int64{waiting}}
 	for k, has := range b.Store(from) {
-		if i := keys[k]; has {
-			f.keys = append(f.keys, i)
+		i := keys[k]
+		if size := t.layout.Size(i); has {
+			f.keys, f.bytes = append(f.keys, i), f.bytes+size
 		} else {
-			d.Return(t.layout.Size(i))
+			waiting.Add(-size)
 		}
 	}
 	if len(f.keys) == 0 {
-		b.End()
+		f.end()
 		return
 	}
 	if err := b.Begin(); err != nil {
 		t.pool.log.Warn("a ring takes no writes", "err", err)
-		t.unwanted(f)
 		f.end()
 		return
 	}
 	t.flights = append(t.flights, f)
+}
+
+// pay counts what a flight writes in the budget of the level, once its event has come: what waits for that costs nobody else.
+func (t *Transfer) pay(f *flight) {
+	f.uncount()
+	f.counted = true
+	cascade.Direct{Store: t.pool.store}.Count(f.bytes)
+}
+
+// payBack gives back the part of a block that is not written.
+func (t *Transfer) payBack(f *flight, i int) {
+	if f.counted {
+		cascade.Direct{Store: t.pool.store}.Count(-t.layout.Size(i))
+	}
 }
 
 // place makes stages of the blocks that a flight has written. It waits for the disk until ctx ends.
@@ -63,7 +82,7 @@ func (t *Transfer) place(ctx context.Context, f *flight) {
 		if w := all[k]; w.Slot != nil {
 			t.placed[i] = d.Stage(w.Slot, w.Info)
 		} else {
-			d.Return(t.layout.Size(i))
+			t.payBack(f, i)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"cascadekv/internal/region"
 	"cascadekv/internal/testing/noise"
 	"cascadekv/internal/testing/testneed"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 	"cascadekv/tiers/memory"
 )
@@ -336,7 +337,7 @@ func TestRingStoreStalls(t *testing.T) {
 		}
 		return f
 	}})
-	r.patience.disk = 20 * time.Millisecond
+	r.hang(vfs.OpWrite, stall)
 	r.fill(0, span12()...)
 	r.put(Options{Job: 1, After: After{1, 0}}, 0, 0, 1)
 	if got := r.ended(1)[1]; got != "33" {
@@ -353,9 +354,11 @@ func TestRingStoreStalls(t *testing.T) {
 	if st := r.store.Stats(); st.Puts != 1 || st.Tiers[1].Errors == 0 {
 		t.Errorf("%d puts, %d errors", st.Puts, st.Tiers[1].Errors)
 	}
+	r.fs.Clear()
 	close(stall)
 	r.late.Add(int64(residency.ColdRetry))
 	r.patience.disk = time.Minute
+	r.awaitBatch()
 	r.put(Options{Job: 3, After: After{1, 0}}, 0, 0, 1, 3)
 	if got := r.ended(1)[3]; got != "111" {
 		t.Errorf("later: %s", got)
@@ -374,7 +377,7 @@ func TestRingStoreStallsAtTheEnd(t *testing.T) {
 		return f
 	}})
 	used := r.disks.Usage().Used
-	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond}
+	r.patience = ringPatience{time.Minute, 20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}
 	ring := r.at.ring
 	r.put(Options{Job: 1, After: After{1, 0}}, 0, span12()...)
 	<-begun

@@ -21,7 +21,7 @@ const (
 	Moved     = 1
 	Cancelled = 2
 
-	// Stuck is of a block that a ring moves from or to a disk which does not answer: NotMoved, and the disk may write to its
+	// Stuck is of a block that a ring has not moved in time: NotMoved, and the disk may write to its
 	// extents, or read them, for as long as the region is there.
 	Stuck = 3
 )
@@ -59,6 +59,7 @@ type Transfer struct {
 	full   bool // there was no room for one
 
 	ring    *direct.Ring           // of the region; nil: none
+	part    *ringPart              // of that ring
 	flights []*flight              // what the ring moves
 	missed  []int                  // keys that were asked for, and that the ring did not read; of a store, those that were held, once their event has come
 	held    []int                  // keys of a store that waits for its event
@@ -87,7 +88,7 @@ type Options struct {
 // into the region, or, if store is true, out of it into the store. layout has the
 // place of each key's block. It fails for what no transfer may do.
 func (p *Pool) New(r *Region, ns string, keys []string, layout region.Layout, o Options, store bool) (*Transfer, error) {
-	t := &Transfer{pool: p, region: r.Region, ring: r.ring, ns: ns, keys: keys, layout: layout, opt: o, store: store, status: make([]byte, len(keys))}
+	t := &Transfer{pool: p, region: r.Region, ring: r.ring, part: &r.part, ns: ns, keys: keys, layout: layout, opt: o, store: store, status: make([]byte, len(keys))}
 	if o.After.Word != 0 && r.ring == nil {
 		return nil, errNoRing
 	}

@@ -12,7 +12,7 @@
 //
 // Some things only some files can do: read into several buffers with one call
 // (Vectored), go past the page cache (Director), drop what was cached
-// (Forgetter). Each has an interface of its own and, where it makes sense, a
+// (Forgetter), have another descriptor (Duplicator). Each has an interface of its own and, where it makes sense, a
 // function that does without.
 //
 // Left out on purpose, because they do not work, or not alike, on a parallel

@@ -141,7 +141,7 @@ class Client(Session[Link]):
 
         after, of a job and a Ring: nothing of the extents is read before this word of the ring has reached this value, and they may not change from
         then until the job has ended. Of a ring that writes, blocks of whole pages go to the disks alone; others are copied then. A word that nobody
-        raises for a minute stores nothing. Status 3: a disk does not answer, and may read the extents for as long as there is the ring.
+        raises for a minute stores nothing. Status 3: the ring has not ended in time, and may read the extents for as long as there is the ring.
         """
         return self._move(store_move(ns, region, keys, extents, parent, chain, prefix, generated, replace, job, shared, due, after))
 
@@ -159,7 +159,7 @@ class Client(Session[Link]):
 
         after, of a job and a Ring: what only the disks have is read once this word of the ring has reached this value, straight into the ring's
         memory where extents are of whole pages; what is elsewhere comes at once. A word that nobody raises for a minute makes misses.
-        Status 3: a disk does not answer, and may write to the extents for as long as there is the ring.
+        Status 3: the ring has not ended in time, and may write to the extents for as long as there is the ring.
         """
         return self._move(load_move(ns, region, keys, extents, job, after))
 

@@ -380,7 +380,7 @@ class Mover:
         return WORD, self._raised if piece.request is not None else self._turn + piece.layer + 1
 
     def _ended(self, piece: _Piece, statuses: NDArray[np.uint8]) -> None:
-        """A job has ended. A disk that does not answer may use its buffer still, which is not used again."""
+        """A job has ended. A ring that has not ended it in time may use its buffer still, which is not used again."""
         stuck = bool((statuses == STUCK).any())
         self._done(piece, (statuses == 1) & (not stuck))
         if not stuck:
@@ -388,7 +388,7 @@ class Mover:
         self._free.remove(piece.buffer)
         self._stuck += 1
         if self._stuck == 1:
-            logger.warning("a disk of the rank does not answer: buffers of the staging memory are lost until there is another one")
+            logger.warning("a ring of the rank has not ended in time: buffers of the staging memory are lost until there is another one")
 
     # Pieces.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .link import LinkState
 
 WORDS: Final = 32  # from 1 on
-STUCK: Final = 3  # the status of a block whose disk does not answer: it may write there, or read, for as long as the ring is
+STUCK: Final = 3  # the status of a block that the ring has not moved in time: it may write there, or read, for as long as it is
 _WORDS_AT, _WORD_APART = 1280, 64  # in the ring region, docs/gio.md §2.1
 _SECONDS: Final = 5.0  # for what the rank has sent already
 
