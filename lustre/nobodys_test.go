@@ -1,6 +1,8 @@
 package lustre
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +31,13 @@ func (r *runs) leaveCopy() (id block.ID) {
 	return id
 }
 
+// filesOf are the files that a rank left.
+func (r *runs) filesOf(rank int) []string {
+	files, err := filepath.Glob(filepath.Join(r.dir, fmt.Sprintf("rank%03d-*", rank), "*.bin"))
+	r.must(err)
+	return files
+}
+
 // beginAlone starts the next run of rank 0 without its index, as a store does that knows no names but those
 // that it reads: what it may not evict is returned.
 func (r *runs) beginAlone(incarnation uint64) (wanted []block.ID) {
@@ -54,7 +63,7 @@ func (r *runs) beginAlone(incarnation uint64) (wanted []block.ID) {
 }
 
 // TestNamedElsewhere: a run that begins without an index does not know which names stand for what it has until a round has
-// ended. A block that no name stands for then is nobody's.
+// read all that others left. A block that no name stands for then is nobody's.
 func TestNamedElsewhere(t *testing.T) {
 	r := newRuns(t)
 	id := r.leaveCopy()
@@ -66,6 +75,17 @@ func TestNamedElsewhere(t *testing.T) {
 		t.Errorf("before a round %v are nobody's", nobodys)
 	}
 	r.merge()
+	for _, path := range r.filesOf(1) {
+		r.must(os.Rename(path, path+".away"))
+		r.must(os.WriteFile(path, []byte("no segment"), 0o600))
+	}
+	r.round()
+	if nobodys, err := r.Nobodys(wanted); !errors.Is(err, tiers.ErrNotNow) {
+		t.Errorf("while files cannot be read %v are nobody's: %v", nobodys, err)
+	}
+	for _, path := range r.filesOf(1) {
+		r.must(os.Rename(path+".away", path))
+	}
 	r.round()
 	r.wantNames("alias", "c")
 	nobodys, err := r.Nobodys(wanted)

@@ -178,6 +178,9 @@ func (t *Tier) Nobodys(ids []block.ID) (nobodys []block.ID, err error) {
 		return nil, nil
 	}
 	err = t.catalogue.Whole(func() error {
+		if t.catalogue.Partial() {
+			return fmt.Errorf("lustre: %w: %w: not all that others left was read", tiers.ErrUnavailable, tiers.ErrNotNow)
+		}
 		names, others, err := t.catalogue.NamesOf(ids)
 		if err != nil {
 			return err

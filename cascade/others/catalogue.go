@@ -79,18 +79,24 @@ func (x *Exchange) withdrawnLocked(w *block.Name) {
 }
 
 // UnbindBeforeLocked unbinds a name that was put before the given stamp, and
-// reports whether there was one.
+// reports whether there was one. A stamp just above the put is no other record of it: the name was deleted,
+// or another put of the same tick stays, and what this rank has recorded of the put later goes too.
 func (x *Exchange) UnbindBeforeLocked(ns, key string, stamp uint64) bool {
-	x.InvalidateLocked(residency.NameID{NS: ns, Key: key}, stamp)
+	id := residency.NameID{NS: ns, Key: key}
+	x.InvalidateLocked(id, stamp)
 	n := x.state.Mu.Names.Get(ns, key)
 	if n == nil || n.Block() == nil || n.Put() >= stamp {
 		return false
 	}
-	if n.Seq() >= stamp && x.insistsLocked(n) {
+	gone, seq := stamp == n.Put()+1, n.Seq()
+	if !gone && seq >= stamp && x.insistsLocked(n) {
 		return false
 	}
 	x.state.Count.LostLocked(losslog.Replaced, nil, n)
 	x.state.WithdrawLocked(n)
+	if gone {
+		x.InvalidateLocked(id, seq+1)
+	}
 	return true
 }
 

@@ -262,3 +262,23 @@ func TestRecordsOfOnePut(t *testing.T) {
 		})
 	}
 }
+
+// TestADeletionOfAMovedName: a home deletes a put that was recorded here once more, for its block was merged with another, as of
+// the put's own stamp, which is all that it knows. The later record goes too.
+func TestADeletionOfAMovedName(t *testing.T) {
+	r := newRank(t)
+	r.PutCold(parttest.Name("a"), parttest.Data(1, size))
+	r.Mu.Lock()
+	defer r.Mu.Unlock()
+	n := r.Mu.Names.Get("ns", "a")
+	put := n.Put()
+	r.Mu.Names.Raise(n, put+2)
+	r.ApplyLocked()
+	record := named("a", put+2)
+	if !r.UnbindBeforeLocked("ns", "a", put+1) || r.LookupLocked("ns", "a") != nil || !r.InvalidLocked(&record) {
+		t.Error("it stays")
+	}
+	if _, unlinks := r.files.Linked(); len(unlinks) != 1 || unlinks[0].Seq != put+2 {
+		t.Errorf("withdrawn in files: %v", unlinks)
+	}
+}

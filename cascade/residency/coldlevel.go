@@ -138,21 +138,23 @@ func (m *Level) Wanted() []block.ID {
 	return slices.Collect(maps.Keys(m.wanted))
 }
 
-// JudgedLocked evicts a block that is nobody's, unless the state knows it, or it was
-// given a name, since it was asked for. One that is somebody's may be nobody's later.
+// JudgedLocked evicts a block that is nobody's, unless it is in memory, or was
+// given a name, since it was asked for. One that is somebody's, or a copy in memory of what lies there, may be nobody's later.
 func (m *Level) JudgedLocked(id block.ID, nobodys bool) {
 	m.state.Mu.AssertHeld()
-	known := m.state.Mu.Blocks[id] != nil
-	if _, wanted := m.wanted[id]; !wanted || !known && !nobodys {
+	b := m.state.Mu.Blocks[id]
+	if _, wanted := m.wanted[id]; !wanted || b == nil && !nobodys || b != nil && !b.Cold {
+		return
+	}
+	var err error
+	if b == nil { // else the state has it in its files
+		err = m.Files.Evict(id)
+	}
+	if errors.Is(err, tiers.ErrPinned) {
 		return
 	}
 	delete(m.wanted, id)
-	if known {
-		return
-	}
-	if err := m.Files.Evict(id); !errors.Is(err, tiers.ErrNotFound) { // else its file was spilled
-		m.state.NoteColdLocked(err)
-	}
+	m.state.NoteColdLocked(err)
 }
 
 // RestLocked records that b, which is in memory only, lies at a place in this rank's own files too, of which the catalogue

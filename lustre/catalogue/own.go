@@ -289,6 +289,10 @@ func (c *Catalogue) NamesOf(ids []block.ID) (names map[block.ID][]block.Name, ot
 	return names, others, nil
 }
 
+// Partial reports whether no round has ended, or the last one could not read all parts: names that it
+// did not see may stand for any block.
+func (c *Catalogue) Partial() bool { return c.partial.Load() }
+
 // Use is how many names of a file stand for something.
 type Use struct {
 	Known bool    // the index has the file; if not, the rest says nothing
