@@ -31,18 +31,11 @@ type bell struct {
 // aioSlots is how many ends of I/Os the kernel keeps; each is taken at once.
 const aioSlots = 8
 
-// iocb is struct iocb of linux/aio_abi.h.
+// iocb is struct iocb of linux/aio_abi.h: of zeros, but for these, it is a read (IOCB_CMD_PREAD) of 0 bytes.
 type iocb struct {
-	data    uint64
-	key     uint32
-	rwFlags uint32
-	opcode  uint16 // 0: pread
-	prio    int16
+	_       [20]byte
 	file    uint32
-	buf     uint64
-	bytes   uint64
-	offset  int64
-	_       uint64
+	_       [4]uint64
 	flags   uint32
 	eventfd uint32
 }
