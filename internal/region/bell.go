@@ -13,6 +13,10 @@ import (
 // its eventfd block, for ever, whatever was asked before, for it shares the counter and the flags of the file. So the kernel signals the
 // eventfd at the end of an I/O that does nothing. It is safe for concurrent use.
 func Ring(eventfd int) {
+	fds := [1]unix.PollFd{{Fd: int32(eventfd), Events: unix.POLLOUT}}
+	if n, err := unix.Poll(fds[:], 0); n != 1 || err != nil || fds[0].Revents&unix.POLLOUT == 0 {
+		return
+	}
 	if b := theBell(); b == nil || !b.signal(eventfd) {
 		count(eventfd)
 	}
@@ -74,10 +78,5 @@ func (b *bell) signal(eventfd int) bool {
 	return true
 }
 
-// count adds 1 to an eventfd by a write, which waits if the client makes the eventfd full, and one that waits, at just that moment.
-func count(eventfd int) {
-	fds := [1]unix.PollFd{{Fd: int32(eventfd), Events: unix.POLLOUT}}
-	if n, err := unix.Poll(fds[:], 0); n == 1 && err == nil {
-		_, _ = unix.Write(eventfd, binary.NativeEndian.AppendUint64(nil, 1))
-	}
-}
+// count adds 1 to an eventfd by a write, which waits if the client has just made it full, and one that waits.
+func count(eventfd int) { _, _ = unix.Write(eventfd, binary.NativeEndian.AppendUint64(nil, 1)) }

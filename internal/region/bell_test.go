@@ -62,6 +62,11 @@ func TestRing(t *testing.T) {
 		}
 	}
 	needAIO(t)
+	full := eventfd(t)
+	fill(full)
+	if Ring(full); drain(full) != math.MaxUint64-1 {
+		t.Error("one that is full is changed")
+	}
 	if fd := eventfd(t); !theBell().signal(fd) || drain(fd) != 1 {
 		t.Error("AIO does not signal")
 	}
