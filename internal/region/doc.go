@@ -10,6 +10,7 @@
 //	        has no memory for: touching them raises SIGBUS
 //
 // A client may truncate its file at any moment. A copy that touches what is
-// lost fails with ErrLost and harms nothing else. The package does not know
+// lost fails with ErrLost and harms nothing else. Whatever a client does to an
+// eventfd, to Ring it does not wait. The package does not know
 // sockets, commands or blocks, and compares no checksums.
 package region

@@ -1,20 +1,18 @@
 package transfer
 
 import (
-	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
 	"cascadekv/cascade"
 	"cascadekv/cascade/residency"
 	"cascadekv/gpu/direct"
 	"cascadekv/internal/cpus"
 	"cascadekv/internal/fault"
+	"cascadekv/internal/region"
 )
 
 const (
@@ -257,21 +255,12 @@ func (p *Pool) finishLocked(j *job) {
 	x.done = append(x.done, j)
 	for _, r := range x.open {
 		if r.notify >= 0 {
-			count(r.notify)
+			region.Ring(r.notify)
 		}
 	}
 	select {
 	case x.ended <- struct{}{}:
 	default:
-	}
-}
-
-// count adds 1 to an eventfd, unless that is full: its reader has enough to
-// wake for.
-func count(event int) {
-	fds := [1]unix.PollFd{{Fd: int32(event), Events: unix.POLLOUT}}
-	if n, err := unix.Poll(fds[:], 0); n == 1 && err == nil {
-		_, _ = unix.Write(event, binary.NativeEndian.AppendUint64(nil, 1))
 	}
 }
 

@@ -239,10 +239,14 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 		return keys
 	}
 	f := &flight{batch: b, counts: []*atomic.Int64{&t.pool.held, &t.part.held}}
+	capacity := int64(-1) // of the level
 	for k, v := range cascade.PinDeep(t.pool.store, t.ns, t.names(keys)) {
 		i := keys[k]
+		if v != nil && capacity < 0 {
+			capacity, _ = v.From().Occupancy()
+		}
 		switch {
-		case v != nil && v.Size() == t.layout.Size(i) && t.hold(f, v, i):
+		case v != nil && v.Size() == t.layout.Size(i) && t.hold(f, v, i, capacity):
 			v.Keep()
 			f.keys, f.views = append(f.keys, i), append(f.views, v)
 		case v != nil:
@@ -266,9 +270,8 @@ func (t *Transfer) begin(keys []int) (rest []int) {
 	return rest
 }
 
-// hold adds a block to a flight, and to what is held on the disks, unless that is too much or the ring can not read it.
-func (t *Transfer) hold(f *flight, v *cascade.View, i int) bool {
-	capacity, _ := v.From().Occupancy()
+// hold adds a block to a flight, and to what is held on the disks of that capacity, unless that is too much or the ring can not read it.
+func (t *Transfer) hold(f *flight, v *cascade.View, i int, capacity int64) bool {
 	size := v.Size()
 	if !take(&t.pool.held, size, capacity/holdShare) {
 		return false

@@ -153,6 +153,30 @@ func TestRingThatDoesNotEnd(t *testing.T) {
 	}
 }
 
+// TestRingWithoutDevice: likewise where the kernel serves the ring; nothing of it is left.
+func TestRingWithoutDevice(t *testing.T) {
+	needUring(t)
+	r := newStoreRig(t, direct.Options{Engine: gio.EngineUring})
+	ring, honest := r.at.ring, r.other(true)
+	r.patience.disk = 20 * time.Millisecond
+	r.load(1, After{1, 1}, 0, 0, 1)
+	r.awaitReading()
+	r.word(stopAt).Store(1)
+	r.raise(1, 1)
+	got := r.ended(1)[1]
+	if r.patience.disk = time.Minute; got != "33" {
+		t.Errorf("statuses %s", got)
+	}
+	r.blank("what did not begin")
+	honest.wantLoad("another client", 2, true, 2, 3)
+	honest.wantStore("another client", 3, "nvme", 4, 5)
+	r.wantLoad("the same client", 4, false, 6)
+	must(t, r.x.Close())
+	<-ring.Done()
+	must(t, honest.x.Close())
+	r.quiet()
+}
+
 // TestRingHoldsAPart: a client whose words do not come has a part of the disks' blocks held there, and no more; the others come by way of memory.
 func TestRingHoldsAPart(t *testing.T) {
 	r := newRingRig(t, direct.Options{}, nil)
