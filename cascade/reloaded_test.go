@@ -147,3 +147,46 @@ func TestASecondKeeper(t *testing.T) {
 	one.wantAt(t, "b", p)
 	one.wantAt(t, "x", p)
 }
+
+// TestEntrustedWithWhatTheStateDoesNotKnow: a rank is entrusted with a name for a block in a file of its own that it kept for names elsewhere
+// alone. Other ranks find the name once the block has moved.
+func TestEntrustedWithWhatTheStateDoesNotKnow(t *testing.T) {
+	j, r, file := spilledBlocks(t)
+	r.space.Reload(t.Context(), file, coldspace.Stay)
+	p := data(1, reloadedSize)
+	r.state.Mu.Lock()
+	r.state.Cold.LeaveLocked(r.state.Mu.Blocks[idOf(p)], false)
+	r.state.Cold.WantedLocked(idOf(p))
+	r.state.Mu.Unlock()
+	j.endOld()
+	for i := range 4 { // another file that only the catalogue knows
+		r.putKey(t, fmt.Sprint("more", i), data(uint64(200+i), reloadedSize))
+		j.drainAll(1)
+	}
+	r.dropMemory(t)
+	r.space.SpillAll(t.Context())
+	if r.state.Mu.Blocks[idOf(p)] != nil || !r.state.Cold.Spilled() {
+		t.Fatal("the state knows the block, or all of the files")
+	}
+	j.settle()
+	j.ranks[0].putKey(t, "other", p)
+	j.drainAll(0)
+	if n, _ := j.durable(0); n != 0 {
+		t.Fatalf("rank 0 has written %d blocks", n)
+	}
+	for i := range 12 {
+		r.putKey(t, fmt.Sprint("garbage", i), data(uint64(300+i), reloadedSize))
+		j.drainAll(1)
+		r.Delete(t.Context(), "ns", fmt.Sprint("garbage", i))
+	}
+	j.drainAll(1)
+	before := len(j.files(1))
+	r.space.MergeAll(t.Context())
+	eventually(t, "files are merged", func() bool { return len(j.files(1)) < before })
+	j.settle()
+	j.ranks[0].dropMemory(t)
+	for range 2 { // the first may find that the place has gone
+		j.ranks[2].wantAt(t, "other", p)
+		j.ranks[2].dropMemory(t)
+	}
+}

@@ -151,6 +151,9 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 	case here.Put() < r.Seq:
 		seq = max(seq, here.Seq()+1)
 	}
+	if b == nil && o.spilled.Info == o.Info {
+		b = l.takeLocked(o.Info)
+	}
 	switch {
 	case o.hasBytes(b):
 		return l.keepHereLocked(o, b, seq), nil
@@ -165,6 +168,18 @@ func (l *Ledger) keepLocked(o *offer) (ok bool, state *directory.Statement) {
 		return true, &directory.Statement{Name: r, Info: o.Info, Segment: &at, Version: l.state.TickLocked()}
 	}
 	return false, nil
+}
+
+// takeLocked has the state know a block of this rank's files that was kept for names elsewhere alone, and is about to be given
+// one here: else nobody would say where it is once its file is merged. nil: it is none.
+func (l *Ledger) takeLocked(of info) (b *residency.Block) {
+	if _, err := l.state.Cold.Files.Segment(of.ID); err != nil { // its file is spilled
+		return nil
+	}
+	if b = l.state.FoundLocked(of); b != nil {
+		l.state.Cold.AdoptLocked(b)
+	}
+	return b
 }
 
 // keepHereLocked keeps the name for b, which is in memory and of which this rank has the bytes in its
