@@ -65,13 +65,24 @@ type seek struct {
 // seekEvery is how often at most a ring that is to write looks for a lot: that costs a look at all free GPU files.
 const seekEvery = 5 * time.Second
 
-// seekPatience is how long a ring that is made waits for its lot, which it has later otherwise.
-const seekPatience = time.Second
+const (
+	// seekPatience is how long a ring that is made waits for its lot, which it has later otherwise.
+	seekPatience = time.Second
 
-// Over makes a ring over the files of disks, until ctx ends. write: it is to write too, in a lot of theirs, which is the ring's until all of it is given
-// back. While they have none for it, it looks for one with each batch of writes, every few seconds at most. The caller closes it. Errors: those of Open,
-// tiers.ErrUnavailable.
+	// servePatience bounds the rest: the kernel may have to find, clear and pin 16 GiB of memory, and asks file systems for what the files are.
+	servePatience = time.Minute
+)
+
+// Over makes a ring over the files of disks, which are waited for until ctx ends. write: it is to write too, in a lot of theirs, which is the ring's until all
+// of it is given back. While they have none for it, it looks for one with each batch of writes, every few seconds at most. The caller closes it. Errors: those of
+// Open, tiers.ErrUnavailable.
 func Over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, error) {
+	containers, err := disks.Containers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), servePatience)
+	defer cancel()
 	type made struct {
 		ring *Ring
 		err  error
@@ -79,7 +90,7 @@ func Over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, 
 	out := make(chan made)
 	go func() {
 		var m made
-		m.ring, m.err = over(ctx, disks, write, o)
+		m.ring, m.err = over(containers, disks, write, o)
 		select {
 		case out <- m:
 		case <-ctx.Done():
@@ -96,12 +107,8 @@ func Over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, 
 	}
 }
 
-// over is Over, and may wait for a disk that hangs.
-func over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, error) {
-	containers, err := disks.Containers(ctx)
-	if err != nil {
-		return nil, err
-	}
+// over is Over with the files, which it closes. It may wait for a disk that hangs.
+func over(containers []*os.File, disks *nvme.Tier, write bool, o Options) (*Ring, error) {
 	defer func() {
 		for _, f := range containers {
 			if f != nil {
