@@ -190,7 +190,7 @@ func heapBytes() int64 {
 func countGhosts(p Policy) int {
 	switch p := p.(type) {
 	case *prefix:
-		return p.known.ghosts
+		return p.known.len()
 	case *arc:
 		return p.left[0].len() + p.left[1].len()
 	case *s3fifo:

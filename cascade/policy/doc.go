@@ -10,6 +10,8 @@
 //	           number
 //	class      of a Ranking: blocks with an order of their own; of prefix: what was
 //	           known of a block when it was used last
+//	age group  of prefix: blocks of a class that were used last at about the same time, and
+//	           age together
 //	hazard     the chance that a block that was not used for some time is used next
 //	worth      of a block: the chance that it is used, by the time that it is to be
 //	           kept for that

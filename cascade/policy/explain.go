@@ -206,55 +206,41 @@ func (p *prefix) Explain(now time.Duration, n Node) (Explanation, bool) {
 	if !p.tier.has(n) {
 		return Explanation{}, false
 	}
-	e := p.describe(now, p.tier.historyOf(n))
+	e := p.describe(now, &p.tier.at(n).history)
 	e.Holds = int(p.tier.at(n).holds)
-	type placed struct {
-		node Node
-		cell uint32
-	}
-	var order []placed
+	var order []Node
 	p.tier.blocks.sample(n, func(one Node, b *leaf) {
-		if b.history > 0 && (b.holds == 0 || one == n) {
-			order = append(order, placed{one, p.tier.cellOf(one)})
+		if b.resident && (b.holds == 0 || one == n) {
+			order = append(order, one)
 		}
 	})
-	slices.SortFunc(order, func(a, b placed) int {
-		first := p.tier.usedBefore(a.node, b.node)
-		if a.cell != b.cell {
-			first = p.tier.before(a.cell, b.cell)
-		}
-		if first {
-			return -1
-		}
-		return 1
+	cell := func(n Node) uint64 { return p.tier.key(p.tier.placeOf(&p.tier.at(n).history).cell()) }
+	slices.SortFunc(order, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(cell(a), cell(b)), cmp.Compare(p.tier.lastUse(a), p.tier.lastUse(b)), cmp.Compare(a, b))
 	})
-	nodes := make([]Node, len(order))
-	for i, one := range order {
-		nodes[i] = one.node
-	}
-	e.before(n, nodes, p.tier.blocks.stride(), func(one Node) int64 { return p.tier.at(one).size.bytes() })
+	e.before(n, order, p.tier.blocks.stride(), func(one Node) int64 { return p.tier.at(one).size.bytes() })
 	return e, true
 }
 
 // Recall implements Explainer.
 func (p *prefix) Recall(now time.Duration, fingerprint uint64) (Explanation, bool) {
-	i := p.known.find(fingerprint)
-	if i == none || p.known.at(i).node != NoNode || p.known.at(i).bin == unknownAge {
-		return Explanation{}, false
+	if i := p.known.find(fingerprint); i != none {
+		return p.describe(now, p.known.at(i)), true
 	}
-	return p.describe(now, p.known.at(i)), true
+	return Explanation{}, false
 }
 
 // describe is what is known of a block, whether it is in the tier or not.
 func (p *prefix) describe(now time.Duration, e *history) Explanation {
-	if e.bin == unknownAge {
+	if e.class == unaged {
 		return Explanation{Class: ofEarlierRun, Idle: -1}
 	}
+	bin := p.tier.ages.bin(e.touched)
 	x := Explanation{
 		Class: p.learned.classes[e.class].class.String(), Idle: time.Duration(max(ticks(now), e.touched)-e.touched) * tick,
-		Worth: float64(p.learned.indexes[e.class][e.bin]), Hazard: p.learned.hazardsOf(e.class)[e.bin],
+		Worth: float64(p.learned.indexes[e.class][bin]), Hazard: p.learned.hazardsOf(e.class)[bin],
 	}
-	if e.node != NoNode && p.tier.isFresh(e.node) {
+	if e.resident && p.tier.isFresh(e) {
 		x.Class = "fresh; " + x.Class
 	}
 	return x

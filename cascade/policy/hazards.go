@@ -18,7 +18,7 @@ const mostCounted = 1 << 14
 const (
 	estimateRounds    = 50
 	idleRounds        = 4
-	blocksPerEstimate = 2
+	blocksPerEstimate = 4
 )
 
 // counts are what was seen of a class, for each bin of ages. Each block has the weight
@@ -76,14 +76,24 @@ func (h *hazards) number(c class) (n uint16, isNew bool) {
 	return n, true
 }
 
-// count records a block that is used again in the bin in which it is, or leaves it.
-func (h *hazards) count(e *history, reused bool) {
-	l, weight := h.classes[e.class], 1/float64(max(e.length, 1))
-	l.fresh.exposed[e.bin] += weight
-	if reused {
-		l.fresh.reused[e.bin] += weight
+// use records that a block is used again, in a bin: its share is one part in wholeRequest.
+func (h *hazards) use(class uint16, bin uint8, share uint64) {
+	l := h.classes[class]
+	l.fresh.reused[bin] += float64(share) / wholeRequest
+	l.expose(bin, share)
+}
+
+// pass records that blocks leave a bin, and those up to another one, unused.
+func (h *hazards) pass(class uint16, from, to uint8, share uint64) {
+	l := h.classes[class]
+	for ; from < to; from++ {
+		l.expose(from, share)
 	}
-	l.seen |= 1 << e.bin
+}
+
+func (l *learner) expose(bin uint8, share uint64) {
+	l.fresh.exposed[bin] += float64(share) / wholeRequest
+	l.seen |= 1 << bin
 }
 
 // learn has a class, and the levels above it, count what is fresh.

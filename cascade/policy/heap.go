@@ -1,58 +1,58 @@
 package policy
 
-// enter puts a block into the heap of its class under its key.
-func (r *Ranking) enter(n Node) {
-	b := r.at(n)
-	heap := &r.heaps[b.class]
-	b.at = uint32(len(*heap))
-	*heap = append(*heap, slot{key: b.key, node: n})
-	r.up(int(b.class), b.at)
+// slot is one place of a heap. The key is repeated here so that comparing
+// neighbours does not reach into the slab. Less is nearer to the root.
+type slot struct {
+	key  uint64
+	node Node
 }
 
-// leave takes a block out of its heap; it does nothing for one that is not
-// there.
-func (r *Ranking) leave(n Node) {
-	b := r.at(n)
-	if b.at == none {
-		return
-	}
-	at, heap := b.at, &r.heaps[b.class]
-	b.at = none
-	last := uint32(len(*heap) - 1)
-	moved := (*heap)[last]
-	*heap = (*heap)[:last]
-	if at != last {
-		r.place(*heap, at, moved)
-		r.fix(int(b.class), at)
+// slots is a heap whose elements are told where they are: noted is called with each that moves.
+type slots []slot
+
+func (h *slots) push(s slot, noted func(Node, uint32)) {
+	*h = append(*h, s)
+	h.up(uint32(len(*h)-1), noted)
+}
+
+// drop takes out what is at a place.
+func (h *slots) drop(at uint32, noted func(Node, uint32)) {
+	last := uint32(len(*h) - 1)
+	moved := (*h)[last]
+	if *h = (*h)[:last]; at != last {
+		(*h)[at] = moved
+		h.fix(at, noted)
 	}
 }
 
-// fix restores the order of a class after the key at i changed.
-func (r *Ranking) fix(class int, i uint32) {
-	if r.up(class, i) == i {
-		r.down(class, i)
+// fix restores the order after the slot at i changed.
+func (h *slots) fix(i uint32, noted func(Node, uint32)) {
+	if h.up(i, noted) == i {
+		h.down(i, noted)
 	}
 }
 
 // up moves the slot at i towards the root and returns where it ends.
-func (r *Ranking) up(class int, i uint32) uint32 {
-	heap := r.heaps[class]
+func (h *slots) up(i uint32, noted func(Node, uint32)) uint32 {
+	heap := *h
 	s := heap[i]
 	for i > 0 {
 		parent := (i - 1) / 2
 		if heap[parent].key <= s.key {
 			break
 		}
-		r.place(heap, i, heap[parent])
+		heap[i] = heap[parent]
+		noted(heap[i].node, i)
 		i = parent
 	}
-	r.place(heap, i, s)
+	heap[i] = s
+	noted(s.node, i)
 	return i
 }
 
 // down moves the slot at i away from the root.
-func (r *Ranking) down(class int, i uint32) {
-	heap := r.heaps[class]
+func (h *slots) down(i uint32, noted func(Node, uint32)) {
+	heap := *h
 	s, n := heap[i], uint32(len(heap))
 	for {
 		child := 2*i + 1
@@ -65,14 +65,10 @@ func (r *Ranking) down(class int, i uint32) {
 		if s.key <= heap[child].key {
 			break
 		}
-		r.place(heap, i, heap[child])
+		heap[i] = heap[child]
+		noted(heap[i].node, i)
 		i = child
 	}
-	r.place(heap, i, s)
-}
-
-// place writes a slot and records in its block where it is.
-func (r *Ranking) place(heap []slot, i uint32, s slot) {
 	heap[i] = s
-	r.at(s.node).at = i
+	noted(s.node, i)
 }

@@ -76,16 +76,16 @@ func TestHintsAreNoUse(t *testing.T) {
 	p := newPrefix(0)
 	known := p.Insert(0, Meta{Fingerprint: 1, Size: 1})
 	old := p.Insert(0, Meta{Fingerprint: 2, Size: 1, Old: true})
-	before := *p.tier.historyOf(known)
+	before := p.tier.at(known).history
 	for range 3 {
 		p.Access(&Request{Now: time.Hour, Shared: 9, Due: time.Second, Chain: []Ref{{Fingerprint: 3, Node: NoNode}, {Node: 99}, {Fingerprint: 1, Node: known}}})
 	}
-	e := p.tier.historyOf(known)
+	e := &p.tier.at(known).history
 	if e.touches != before.touches || e.length != before.length || e.turn != before.turn || e.sessions != before.sessions {
 		t.Errorf("%+v became %+v", before, *e)
 	}
-	if p.known.len() != 2 {
-		t.Errorf("%d blocks are known, want 2", p.known.len())
+	if p.known.len() > 0 {
+		t.Errorf("%d blocks are known that nobody used", p.known.len())
 	}
 	for _, l := range p.learned.classes {
 		for bin := range ageBins {

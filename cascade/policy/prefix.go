@@ -13,11 +13,10 @@ import (
 // What it learns from, it remembers of blocks that have left too, a bounded number. A block
 // of which nothing is known is as good as what is seen of all blocks that are new.
 type prefix struct {
-	known   *histories
+	known   histories // of blocks that have left
 	tier    leaves
 	learned hazards
 
-	now      uint32 // tick of the last call
 	capacity int64  // bytes of the tier, 0 when unbounded
 	resident int64  // bytes of all blocks
 	elder    uint32 // of the last that was old when it came
@@ -26,25 +25,16 @@ type prefix struct {
 	since    uint32
 	turned   uint32 // ticks that it took the last time to evict as much as there is
 
-	chain     []uint32 // histories of the request's blocks
-	strangers uint64   // blocks whose fingerprint another one had
+	chain []*history // of the request's blocks
 }
 
-const (
-	// nearEnd is how many blocks from its end a request may continue the one before, which
-	// may have ended in a block that was not full.
-	nearEnd = 2
-
-	// agesPerCall is how many blocks change their bins in one call, and agesPerBlock how many
-	// more for each block of its request: after an idle night all blocks are due at once.
-	agesPerCall  = 1 << 12
-	agesPerBlock = 1 << 6
-)
+// nearEnd is how many blocks from its end a request may continue the one before, which
+// may have ended in a block that was not full.
+const nearEnd = 2
 
 // newPrefix returns the policy for a tier of capacity bytes, 0 when unbounded.
 func newPrefix(capacity int64) *prefix {
-	known := newHistories()
-	return &prefix{known: &known, tier: newLeaves(&known), capacity: capacity, turned: math.MaxUint32}
+	return &prefix{known: newHistories(), tier: newLeaves(), capacity: capacity, turned: math.MaxUint32}
 }
 
 // Name implements Policy.
@@ -63,22 +53,23 @@ func (p *prefix) Update(n Node, m Meta) {
 	}
 	p.deepen(n, int(m.Depth)+1)
 	if m.Prefix {
-		p.hint(p.tier.at(n).history-1, true, 0)
+		p.hint(&p.tier.at(n).history, n, true, 0)
 	}
 }
 
 // deepen takes in that a block, which no request has asked for again, is the last of so many:
 // what brought it had at least these.
 func (p *prefix) deepen(n Node, blocks int) {
-	e, length := p.tier.historyOf(n), saturate16(blocks)
-	if e.touches > 1 || length <= e.length {
-		return
-	}
-	e.length = length
-	if e.bin < unknownAge {
-		p.tier.leave(n)
+	e, length := &p.tier.at(n).history, saturate16(blocks)
+	switch {
+	case e.touches > 1 || length <= e.length:
+	case e.class == unaged:
+		e.length = length
+	default:
+		p.tier.takeOut(e, n)
+		e.length = length
 		p.sort(e, p.learned.classes[e.class].class.ofLength(length))
-		p.tier.enter(n)
+		p.tier.putBack(e, n)
 	}
 }
 
@@ -89,84 +80,88 @@ func (p *prefix) Admit(now time.Duration, m Meta) bool {
 		return true
 	}
 	i := p.known.find(m.Fingerprint)
-	if i == none || p.known.at(i).bin == unknownAge {
+	if i == none {
 		return true
 	}
-	p.advance(now, 0)
+	p.advance(now)
 	e := p.known.at(i)
 	n, ok := p.tier.first()
-	if !ok || p.tier.isFresh(n) { // the tier has nothing that is older
+	if !ok || p.tier.isFresh(&p.tier.at(n).history) { // the tier has nothing that is older
 		return true
 	}
-	return p.tier.cells[p.tier.cellOf(n)].worth <= p.learned.indexes[e.class][e.bin]
+	return p.worth(&p.tier.at(n).history) <= p.worth(e)
+}
+
+// worth is what a block is worth at its age.
+func (p *prefix) worth(e *history) float32 {
+	if e.class == unaged {
+		return -1
+	}
+	return p.learned.indexes[e.class][p.tier.ages.bin(e.touched)]
 }
 
 // Insert implements Policy. What was asked for lately is as young as that.
 func (p *prefix) Insert(now time.Duration, m Meta) Node {
-	p.advance(now, 0)
-	i := p.known.find(m.Fingerprint)
-	if i != none && p.known.at(i).node != NoNode { // another block came with this name
-		m.Fingerprint, i = p.stranger(), none
+	p.advance(now)
+	n := p.tier.add(m.Fingerprint, m.Size)
+	b := p.tier.at(n)
+	p.resident += b.size.bytes()
+	if i := p.known.find(m.Fingerprint); i != none {
+		b.history = *p.known.at(i)
+		p.known.remove(i)
 	}
-	if i == none {
-		i = p.known.begin(m.Fingerprint)
-	}
-	n := p.tier.add(i, m.Size)
-	p.known.enter(i, n)
-	p.resident += p.tier.at(n).size.bytes()
+	b.resident = true
 	switch {
 	case m.Old:
 		p.elder++
-		p.known.retire(i, p.elder)
-	case p.known.at(i).bin == unknownAge:
-		p.begin(i, int(m.Depth)+1)
+		p.tier.takeOut(&b.history, n)
+		b.history = history{touched: p.elder, class: unaged, length: b.length, turn: b.turn, resident: true}
+		p.tier.enter(n)
+	case b.class == unaged:
+		p.begin(n, int(m.Depth)+1)
 	default:
-		p.arrange(i)
+		p.arrange(n)
+		p.tier.enter(n)
 	}
-	p.tier.enter(n)
 	p.Update(n, m)
 	return n
 }
 
-// stranger returns a fingerprint that no block has.
-func (p *prefix) stranger() uint64 {
-	for {
-		p.strangers++
-		if p.known.find(^p.strangers) == none {
-			return ^p.strangers
-		}
-	}
-}
-
-// Remove implements Policy.
+// Remove implements Policy. Of blocks with the same fingerprint the last that left is remembered.
 func (p *prefix) Remove(n Node, evicted bool) {
 	if !p.tier.has(n) {
 		return
 	}
-	p.tier.leave(n)
 	b := *p.tier.at(n)
 	p.resident -= b.size.bytes()
 	if evicted {
 		p.turn(b.size.bytes())
 	}
+	if evicted && b.class != unaged {
+		p.tier.leave(n)
+		print := *p.tier.prints.at(uint32(n))
+		p.forget(p.known.find(print))
+		b.resident = false
+		*p.known.begin(print) = b.history
+	} else {
+		p.tier.takeOut(&b.history, n)
+	}
 	p.tier.blocks.give(uint32(n))
-	p.known.leave(b.history - 1)
-	if !evicted || p.known.at(b.history-1).bin == unknownAge {
-		p.known.forget(b.history - 1)
+	if p.Len() > 0 {
+		p.trim()
+	} else { // ghosts would be few among numbers that were used, and far to seek
+		p.known = newHistories()
+		p.tier.forgetAll()
 	}
-	if p.Len() == 0 { // ghosts would be few among numbers that were used, and far to seek
-		*p.known = newHistories()
-	}
-	p.trim()
 }
 
 // turn takes in that so many bytes were evicted, for how long the tier takes to turn over.
 func (p *prefix) turn(bytes int64) {
 	if p.evicted == 0 {
-		p.since = p.now
+		p.since = p.tier.ages.now
 	}
 	p.evicted += bytes
-	took := p.now - p.since
+	took := p.tier.ages.now - p.since
 	p.tier.turnsOver(max(took, p.turned))
 	if p.evicted > p.resident {
 		p.evicted, p.turned = 0, took
@@ -175,13 +170,27 @@ func (p *prefix) turn(bytes int64) {
 
 // trim forgets ghosts while there are too many.
 func (p *prefix) trim() {
-	p.known.trim(mostGhosts(p.Len(), max(p.capacity, p.resident)))
+	for most := mostGhosts(p.Len(), max(p.capacity, p.resident)); p.known.len() > most; {
+		p.forget(p.known.oldest())
+	}
+}
+
+// forget forgets a ghost, if there is one.
+func (p *prefix) forget(i uint32) {
+	if i != none {
+		p.tier.takeOut(p.known.at(i), NoNode)
+		p.known.remove(i)
+	}
 }
 
 // Hold implements Policy.
 func (p *prefix) Hold(n Node) {
-	if p.tier.has(n) {
-		p.tier.at(n).holds++
+	if !p.tier.has(n) {
+		return
+	}
+	b := p.tier.at(n)
+	if b.holds++; b.holds == 1 && p.tier.isFresh(&b.history) {
+		p.tier.leave(n)
 	}
 }
 
@@ -202,25 +211,27 @@ func (p *prefix) Victim() (Node, bool) { return p.tier.first() }
 // Access implements Policy. What was stored, and not asked for, is as old as when it was
 // inserted.
 func (p *prefix) Access(r *Request) {
-	p.advance(r.Now, len(r.Chain))
+	p.advance(r.Now)
 	asked := r.Chain[:min(max(r.Hits, 0), len(r.Chain))]
 	p.renew(r.Chain, len(asked))
 	if len(asked) == 0 {
 		for at := len(r.Chain) - 1; at >= 0; at-- {
-			p.hint(p.lookUp(r.Chain[at]), at < r.Shared, r.Due)
+			if e, n := p.lookUp(r.Chain[at]); e != nil {
+				p.hint(e, n, at < r.Shared, r.Due)
+			}
 		}
 		return
 	}
 	known, turn := p.session(asked)
 	for at := len(asked) - 1; at >= 0; at-- { // so that a head is the youngest
-		i := p.chain[at]
-		e := p.known.at(i)
-		if e.bin != unknownAge {
-			p.learned.count(e, true)
+		e, n := p.chain[at], asked[at].Node
+		if !e.resident {
+			n = NoNode
 		}
-		if e.node != NoNode {
-			p.tier.leave(e.node)
+		if e.class != unaged {
+			p.learned.use(e.class, p.tier.ages.bin(e.touched), e.share())
 		}
+		p.tier.takeOut(e, n)
 		if at >= known {
 			e.sessions = 1
 		} else if turn == 1 {
@@ -232,10 +243,7 @@ func (p *prefix) Access(r *Request) {
 		if last {
 			due = 0
 		}
-		p.use(i, last, at < r.Shared, due)
-		if e.node != NoNode {
-			p.tier.enter(e.node)
-		}
+		p.use(e, n, last, at < r.Shared, due)
 	}
 	p.learned.estimateSome(len(asked), p.tier.setWorth)
 	p.trim()
@@ -246,37 +254,30 @@ func (p *prefix) Access(r *Request) {
 func (p *prefix) renew(chain []Ref, from int) {
 	for at := len(chain) - 1; at >= from; at-- {
 		n := chain[at].Node
-		if p.tier.has(n) && p.tier.historyOf(n).bin == unknownAge {
+		if p.tier.has(n) && p.tier.at(n).class == unaged {
 			p.tier.leave(n)
-			p.begin(p.tier.at(n).history-1, max(at+1, int(p.tier.historyOf(n).length)))
-			p.tier.enter(n)
+			p.begin(n, max(at+1, int(p.tier.at(n).length)))
 		}
 	}
 }
 
 // hint takes in what is declared of a block, which is not used for that, and may have left.
-func (p *prefix) hint(i uint32, marked bool, due time.Duration) {
-	if i == none || p.known.at(i).bin == unknownAge {
+func (p *prefix) hint(e *history, n Node, marked bool, due time.Duration) {
+	if e.class == unaged {
 		return
 	}
-	e := p.known.at(i)
 	before := p.learned.classes[e.class].class
 	c := before.hinted(e, marked, due)
 	if e.sessions > 1 || c == before && due == 0 {
 		return
 	}
-	n := e.node
-	if n != NoNode {
-		p.tier.leave(n)
-	}
+	p.tier.takeOut(e, n)
 	p.sort(e, c)
 	if due > 0 { // from now on
-		p.known.touch(i, p.now)
-		p.arrange(i)
+		e.touched = p.tier.ages.now
+		p.arrange(n)
 	}
-	if n != NoNode {
-		p.tier.enter(n)
-	}
+	p.tier.putBack(e, n)
 }
 
 // session finds the histories of the blocks that were asked for, how many of them were known
@@ -287,9 +288,12 @@ func (p *prefix) session(asked []Ref) (known int, turn uint8) {
 	p.chain = slices.Grow(p.chain[:0], len(asked))[:len(asked)]
 	turn = 1
 	for at := len(asked) - 1; at >= 0; at-- {
-		i := p.find(asked[at])
-		p.chain[at] = i
-		if e := p.known.at(i); known == 0 && e.bin != unknownAge {
+		e, _ := p.lookUp(asked[at])
+		if e == nil {
+			e = p.known.begin(asked[at].Fingerprint)
+		}
+		p.chain[at] = e
+		if known == 0 && e.class != unaged {
 			known = at + 1
 			if int(e.length)-known < nearEnd {
 				turn = saturate8(int(e.turn) + 1)
@@ -299,41 +303,34 @@ func (p *prefix) session(asked []Ref) (known int, turn uint8) {
 	return known, turn
 }
 
-// find finds the history of a block of a request, and begins it if there is none.
-func (p *prefix) find(ref Ref) uint32 {
-	if i := p.lookUp(ref); i != none {
-		return i
-	}
-	return p.known.begin(ref.Fingerprint)
-}
-
-// lookUp finds the history of a block, none if there is none.
-func (p *prefix) lookUp(ref Ref) uint32 {
+// lookUp finds what is known of a block, nil if nothing is, and its Node if it is in the tier.
+func (p *prefix) lookUp(ref Ref) (*history, Node) {
 	if p.tier.has(ref.Node) {
-		return p.tier.at(ref.Node).history - 1
+		return &p.tier.at(ref.Node).history, ref.Node
 	}
-	return p.known.find(ref.Fingerprint)
+	if i := p.known.find(ref.Fingerprint); i != none {
+		return p.known.at(i), NoNode
+	}
+	return nil, NoNode
 }
 
-// begin records that a block came that was not asked for, at the end of a request of so many
-// blocks.
-func (p *prefix) begin(i uint32, length int) {
-	e := p.known.at(i)
+// begin records that a block of the tier came that was not asked for, at the end of a request of so many blocks.
+func (p *prefix) begin(n Node, length int) {
+	e := &p.tier.at(n).history
 	e.length, e.turn, e.sessions = saturate16(length), 1, 1
-	p.use(i, false, false, 0)
+	p.use(e, n, false, false, 0)
 }
 
-// use records that a block, which is in no cell, is used now, and of what class it is from
-// then on.
-func (p *prefix) use(i uint32, last, marked bool, due time.Duration) {
-	e := p.known.at(i)
+// use brings a block, which is in no group, and in the tier if it has a Node, into that of its class as it is used now.
+func (p *prefix) use(e *history, n Node, last, marked bool, due time.Duration) {
 	e.touches = saturate8(int(e.touches) + 1)
-	p.sort(e, classOf(e, p.now-e.touched, last).hinted(e, marked, due))
-	p.known.touch(i, p.now)
-	p.arrange(i)
+	p.sort(e, classOf(e, p.tier.ages.now-e.touched, last).hinted(e, marked, due))
+	e.touched = p.tier.ages.now
+	p.arrange(n)
+	p.tier.putBack(e, n)
 }
 
-// sort gives a block, which is in no cell, a class.
+// sort gives a block, which is in no group, a class.
 func (p *prefix) sort(e *history, c class) {
 	number, isNew := p.learned.number(c)
 	e.class = number
@@ -343,28 +340,17 @@ func (p *prefix) sort(e *history, c class) {
 }
 
 // arrange puts a block, if it is in the tier and was used in this tick, after those that were.
-func (p *prefix) arrange(i uint32) {
-	if e := p.known.at(i); e.node != NoNode && e.touched == p.now {
-		p.order += min(1, mostOrder-p.order)
-		p.tier.at(e.node).order = p.order
+func (p *prefix) arrange(n Node) {
+	if n != NoNode && p.tier.at(n).touched == p.tier.ages.now {
+		p.order += min(1, math.MaxUint16-p.order)
+		p.tier.at(n).order = p.order
 	}
 }
 
-// advance moves blocks to the bins of their ages, as far as a call may, for a request of so
-// many blocks.
-func (p *prefix) advance(now time.Duration, blocks int) {
-	if tick := ticks(now); tick > p.now {
-		p.now, p.order = tick, 0
+// advance makes a later time the present.
+func (p *prefix) advance(now time.Duration) {
+	if tick := ticks(now); tick > p.tier.ages.now {
+		p.order = 0
+		p.tier.advance(tick, &p.learned)
 	}
-	p.known.age(p.now, agesPerCall+blocks*agesPerBlock, p.tier.fetch, func(i uint32, bin uint8) {
-		e := p.known.at(i)
-		n := e.node
-		listed := n != NoNode && p.tier.leave(n)
-		for ; e.bin < bin; e.bin++ {
-			p.learned.count(e, false)
-		}
-		if listed {
-			p.tier.enter(n)
-		}
-	})
 }

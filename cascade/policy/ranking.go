@@ -20,7 +20,7 @@ const Classes = 3
 // short, and such a block never moves. One that loses its last hold is where it was.
 type Ranking struct {
 	blocks slab[ranked]
-	heaps  [Classes][]slot
+	heaps  [Classes]slots
 	bytes  [Classes]int64
 	stamp  uint64 // of the last that was touched
 	elder  uint64 // of the last that was old when it came
@@ -36,13 +36,6 @@ type ranked struct {
 	class uint8
 	uses  uint8 // as the policy counts them
 	live  bool
-}
-
-// slot is one place of a heap. The key is repeated here so that comparing
-// neighbours does not reach into the slab.
-type slot struct {
-	key  uint64
-	node Node
 }
 
 // young is above the keys of all that was old when it came. 2⁶² stamps outlast any process.
@@ -113,9 +106,24 @@ func (r *Ranking) rank(n Node, class int, key uint64) {
 		r.enter(n)
 	default:
 		r.heaps[class][b.at].key = key
-		r.fix(class, b.at)
+		r.heaps[class].fix(b.at, r.noted)
 	}
 }
+
+// enter puts a block into the heap of its class under its key.
+func (r *Ranking) enter(n Node) { r.heaps[r.at(n).class].push(slot{r.at(n).key, n}, r.noted) }
+
+// leave takes a block out of its heap; it does nothing for one that is not
+// there.
+func (r *Ranking) leave(n Node) {
+	if b := r.at(n); b.at != none {
+		r.heaps[b.class].drop(b.at, r.noted)
+		b.at = none
+	}
+}
+
+// noted records in a block where it is in its heap.
+func (r *Ranking) noted(n Node, at uint32) { r.at(n).at = at }
 
 // Hold adds a reason for n to stay.
 func (r *Ranking) Hold(n Node) {

@@ -4,7 +4,7 @@ package policy
 // without copying, and has no more than a chunk that is not in use. The zero value is
 // empty.
 type slab[T any] struct {
-	chunks [][]T
+	chunks []*[slabChunk]T
 	free   []uint32
 	made   uint32 // elements ever made
 }
@@ -23,7 +23,7 @@ func (s *slab[T]) take() uint32 {
 		return i
 	}
 	if s.made%slabChunk == 0 {
-		s.chunks = append(s.chunks, make([]T, slabChunk))
+		s.chunks = append(s.chunks, new([slabChunk]T))
 	}
 	s.made++
 	return s.made - 1

@@ -2,7 +2,7 @@ package policy
 
 import "hash/maphash"
 
-// table is a slab whose elements are found by fingerprint. It has two elements for each
+// table is a slab whose elements are found by fingerprint. It has an element for each
 // bucket and grows by a bucket at a time (linear hashing), so that no call takes longer than
 // another, and so that it takes as much whatever the fingerprints are. The hash has a seed
 // of its own: who chooses names of blocks cannot choose buckets. No order depends on it.
@@ -18,9 +18,6 @@ type record[T any] struct {
 	next      uint32 // number + 1 of the next in the bucket
 	value     T
 }
-
-// perBucket is how many elements there are for each bucket.
-const perBucket = 2
 
 func newTable[T any]() table[T] { return table[T]{seed: maphash.MakeSeed()} }
 
@@ -59,7 +56,7 @@ func (t *table[T]) find(print uint64) uint32 {
 // add adds an element for a fingerprint that has none.
 func (t *table[T]) add(print uint64) uint32 {
 	i := t.all.take()
-	if t.len() > int(t.heads.made)*perBucket {
+	if t.len() > int(t.heads.made) {
 		t.divide()
 	}
 	r := t.all.at(i)
