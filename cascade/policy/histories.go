@@ -30,7 +30,7 @@ type histories struct {
 const (
 	// ghostsPerBlock bounds the ghosts by the blocks that the tier has, and ghostBytes, which
 	// is what one takes, together with ghostShare by its size: one part in so many.
-	ghostsPerBlock = 24
+	ghostsPerBlock = 16
 	ghostBytes     = 28
 	ghostShare     = 200
 
