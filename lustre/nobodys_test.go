@@ -100,3 +100,21 @@ func TestNamedElsewhere(t *testing.T) {
 		t.Errorf("nobody's are %v, want %v", nobodys, id)
 	}
 }
+
+// TestNamedOutOfSight: a block that a name in another part stands for is not nobody's when that part is looked at no more, as when its rank is
+// back: the name stands for it yet.
+func TestNamedOutOfSight(t *testing.T) {
+	r := newRuns(t)
+	r.leaveCopy()
+	wanted := r.beginAlone(10)
+	r.round()
+	for range 3 {
+		nobodys, err := r.Nobodys(wanted)
+		r.must(err)
+		if len(nobodys) > 0 {
+			t.Fatalf("%v are nobody's", nobodys)
+		}
+		_, err = r.Tier.Catalogue().AdoptParts(r.Context(), nil, nil)
+		r.must(err)
+	}
+}

@@ -172,32 +172,6 @@ func (t *Tier) Reload(ctx context.Context, f tiers.SpilledFile, fn func(tiers.En
 	return nil
 }
 
-// Nobodys implements tiers.Files.
-func (t *Tier) Nobodys(ids []block.ID) (nobodys []block.ID, err error) {
-	if t.catalogue == nil {
-		return nil, nil
-	}
-	err = t.catalogue.Whole(func() error {
-		if t.catalogue.Partial() {
-			return fmt.Errorf("lustre: %w: %w: not all that others left was read", tiers.ErrUnavailable, tiers.ErrNotNow)
-		}
-		names, others, err := t.catalogue.NamesOf(ids)
-		if err != nil {
-			return err
-		}
-		for _, id := range ids {
-			if len(names[id]) == 0 && !others[id] {
-				nobodys = append(nobodys, id)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err // what was found may be wrong
-	}
-	return nobodys, nil
-}
-
 // withNames adds to an entry those names that it does not have.
 func withNames(e tiers.Entry, more []block.Name) tiers.Entry {
 	for _, n := range more {

@@ -33,6 +33,7 @@ type Tier struct {
 	catalogue *catalogue.Catalogue // nil: none
 	layout    segment.Layouter     // nil: none
 	rank      uint32
+	stood     stood
 }
 
 var _ tiers.Files = (*Tier)(nil)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +58,9 @@ type taking struct {
 func (t *taking) run(ctx context.Context) error {
 	c := t.c
 	c.partial.Store(true)
+	if slices.ContainsFunc(slices.Collect(maps.Keys(c.shown.Load().parts)), func(p tiers.Part) bool { return !slices.Contains(t.parts, p) }) {
+		c.partsLeft.Add(1)
+	}
 	if err := t.mend(ctx); err != nil {
 		return err
 	}

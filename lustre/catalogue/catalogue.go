@@ -50,8 +50,9 @@ type Catalogue struct {
 	spaces sync.Map // index.Namespace → index.Space: known to the index
 	read   atomic.Uint64
 
-	left    map[tiers.Part]bool // left out of the last round; with the turn
-	partial atomic.Bool         // no round has ended, or the last one could not read all parts, this rank's among them
+	left      map[tiers.Part]bool // left out of the last round; with the turn
+	partsLeft atomic.Uint64       // rounds that had not all parts of the one before
+	partial   atomic.Bool         // no round has ended, or the last one could not read all parts, this rank's among them
 
 	own  own
 	lost lost

@@ -293,6 +293,10 @@ func (c *Catalogue) NamesOf(ids []block.ID) (names map[block.ID][]block.Name, ot
 // did not see may stand for any block.
 func (c *Catalogue) Partial() bool { return c.partial.Load() }
 
+// PartsLeft counts the rounds that had not all parts of the one before: what became of names in parts that are
+// not looked at any more is not known.
+func (c *Catalogue) PartsLeft() uint64 { return c.partsLeft.Load() }
+
 // Use is how many names of a file stand for something.
 type Use struct {
 	Known bool    // the index has the file; if not, the rest says nothing
