@@ -20,20 +20,19 @@ func (t *Tier) Nobodys(ids []block.ID) (nobodys []block.ID, err error) {
 	if t.catalogue == nil {
 		return nil, nil
 	}
-	err = t.catalogue.Whole(func() error {
+	var names map[block.ID][]block.Name
+	var others map[block.ID]bool
+	err = t.catalogue.Whole(func() (err error) {
 		if t.catalogue.Partial() {
 			return fmt.Errorf("lustre: %w: %w: not all that others left was read", tiers.ErrUnavailable, tiers.ErrNotNow)
 		}
-		names, others, err := t.catalogue.NamesOf(ids)
-		if err == nil {
-			nobodys = t.judge(ids, names, others)
-		}
+		names, others, err = t.catalogue.NamesOf(ids)
 		return err
 	})
 	if err != nil {
 		return nil, err // what was found may be wrong
 	}
-	return nobodys, nil
+	return t.judge(ids, names, others), nil
 }
 
 // judge is Nobodys of what is known of names of blocks: names in this rank's files, and whether there are others.

@@ -7,7 +7,7 @@ type slot struct {
 	node Node
 }
 
-// slots is a heap whose elements are told where they are: noted is called with each that moves.
+// slots is a heap. Its methods call noted for each element that they move, with its new index.
 type slots []slot
 
 func (h *slots) push(s slot, noted func(Node, uint32)) {

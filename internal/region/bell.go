@@ -60,7 +60,7 @@ func newBell() *bell {
 	return b
 }
 
-// signal reads nothing, with an end that the eventfd is told of.
+// signal has the kernel read 0 bytes and add 1 to the eventfd when that has ended. It reports whether the kernel took the read.
 func (b *bell) signal(eventfd int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -58,8 +57,11 @@ type taking struct {
 func (t *taking) run(ctx context.Context) error {
 	c := t.c
 	c.partial.Store(true)
-	if slices.ContainsFunc(slices.Collect(maps.Keys(c.shown.Load().parts)), func(p tiers.Part) bool { return !slices.Contains(t.parts, p) }) {
-		c.partsLeft.Add(1)
+	for p := range c.shown.Load().parts {
+		if !slices.Contains(t.parts, p) {
+			c.partsLeft.Add(1)
+			break
+		}
 	}
 	if err := t.mend(ctx); err != nil {
 		return err
