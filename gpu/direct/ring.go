@@ -12,6 +12,7 @@ import (
 
 	"cascadekv/gpu/gio"
 	"cascadekv/gpu/nvme"
+	"cascadekv/internal/vfs"
 	"cascadekv/tiers"
 )
 
@@ -83,28 +84,13 @@ func Over(ctx context.Context, disks *nvme.Tier, write bool, o Options) (*Ring, 
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), servePatience)
 	defer cancel()
-	type made struct {
-		ring *Ring
-		err  error
+	r, late, err := vfs.Within(ctx, func() (*Ring, error) { return over(containers, disks, write, o) }, func(r *Ring) {
+		_ = r.Close(context.Background()) // nobody has it
+	})
+	if late {
+		return nil, fmt.Errorf("direct: %w: a ring is not ready: %w", tiers.ErrUnavailable, err)
 	}
-	out := make(chan made)
-	go func() {
-		var m made
-		m.ring, m.err = over(containers, disks, write, o)
-		select {
-		case out <- m:
-		case <-ctx.Done():
-			if m.ring != nil {
-				_ = m.ring.Close(context.Background()) // nobody has it
-			}
-		}
-	}()
-	select {
-	case m := <-out:
-		return m.ring, m.err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("direct: %w: a ring is not ready: %w", tiers.ErrUnavailable, context.Cause(ctx))
-	}
+	return r, err
 }
 
 // over is Over with the files, which it closes. It may wait for a disk that hangs.

@@ -67,29 +67,17 @@ func (o opener) open(ctx context.Context, n int, open func(i int) (vfs.File, err
 	case <-ctx.Done():
 		return nil, late()
 	}
-	type opened struct {
-		files []*os.File
-		err   error
-	}
-	out := make(chan opened)
-	go func() {
+	files, isLate, err := vfs.Within(ctx, func() ([]*os.File, error) {
 		defer func() { <-o.busy }()
-		var all opened
-		if all.files, all.err = o.each(ctx, n, open); all.err != nil {
-			all.err = fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, all.err)
-		}
-		select {
-		case out <- all:
-		case <-ctx.Done():
-			closeFiles(all.files)
-		}
-	}()
-	select {
-	case all := <-out:
-		return all.files, all.err
-	case <-ctx.Done():
+		return o.each(ctx, n, open)
+	}, closeFiles)
+	switch {
+	case isLate:
 		return nil, late()
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w: %w", Name, tiers.ErrUnavailable, err)
 	}
+	return files, nil
 }
 
 func (o opener) each(ctx context.Context, n int, open func(i int) (vfs.File, error)) ([]*os.File, error) {

@@ -15,6 +15,8 @@
 // (Forgetter), have another descriptor (Duplicator). Each has an interface of its own and, where it makes sense, a
 // function that does without.
 //
+// Calls wait for a file system that hangs as long as it does; Within is for who does not.
+//
 // Left out on purpose, because they do not work, or not alike, on a parallel
 // file system: append mode, mmap, locks, truncation,
 // hole punching and fsync of directories.
