@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"context"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"cascadekv/gpu/direct"
 	"cascadekv/internal/region"
 )
 
@@ -156,6 +158,32 @@ func TestRegionsOutliveTheJobsThatRun(t *testing.T) {
 	<-ended
 	if r.Size() != 0 {
 		t.Error("the region is left")
+	}
+}
+
+// endsAfter is a context that ends when it has been asked for that so often.
+type endsAfter struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (c *endsAfter) Err() error {
+	if c.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestCancelledAtAnyMoment: whenever a load of what the store has is cancelled, each key is loaded or cancelled, and no miss.
+func TestCancelledAtAnyMoment(t *testing.T) {
+	r := newRingRig(t, direct.Options{}, nil)
+	for asked := range int64(60) {
+		ctx := &endsAfter{Context: t.Context()}
+		ctx.left.Store(asked)
+		status := r.transfer(1, After{}, 0, 0, 1, 2, 3).Run(ctx)
+		if slices.ContainsFunc(status, func(s byte) bool { return s != Moved && s != Cancelled }) {
+			t.Errorf("cancelled when that has been asked for %d times: %v", asked, status)
+		}
 	}
 }
 

@@ -156,6 +156,14 @@ func (r *ringRig) raise(word int, value uint32) {
 // load submits a job of some blocks, block i to the i-th place plus shift bytes.
 func (r *ringRig) load(job int64, after After, shift int, blocks ...int) {
 	r.t.Helper()
+	if bad := r.x.Submit(r.transfer(job, after, shift, blocks...), r.at); bad != "" {
+		r.t.Fatal(bad)
+	}
+}
+
+// transfer is what load submits.
+func (r *ringRig) transfer(job int64, after After, shift int, blocks ...int) *Transfer {
+	r.t.Helper()
 	var pairs []byte
 	var keys []string
 	for _, i := range blocks {
@@ -169,9 +177,7 @@ func (r *ringRig) load(job int64, after After, shift int, blocks ...int) {
 	must(r.t, err)
 	tr, err := r.New(r.at, "ns", keys, layout, Options{Job: job, After: after}, false)
 	must(r.t, err)
-	if bad := r.x.Submit(tr, r.at); bad != "" {
-		r.t.Fatal(bad)
-	}
+	return tr
 }
 
 // ended waits until so many jobs have ended, and returns the statuses of each.

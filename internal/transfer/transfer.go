@@ -344,17 +344,16 @@ func (t *Transfer) loadKeys(ctx, within context.Context, at []int, again bool) {
 	ended := cascade.CopiesBegin(views)
 	defer func() { ended(ctx.Err() == nil) }()
 	t.spread(at)(len(views), func(k int) {
-		i := at[k]
-		if ctx.Err() != nil {
+		i, v := at[k], views[k]
+		switch {
+		case ctx.Err() != nil:
 			t.status[i] = Cancelled
+		case v != nil:
+			t.status[i] = t.load(ctx, within, i, v)
 		}
-		if views[k] == nil {
-			return
+		if v != nil {
+			v.Release()
 		}
-		if ctx.Err() == nil {
-			t.status[i] = t.load(ctx, within, i, views[k])
-		}
-		views[k].Release()
 	})
 }
 
