@@ -123,12 +123,13 @@ func (s *State) WithdrawLocked(n *names.Name) {
 	s.ApplyLocked()
 }
 
-// EndLocked withdraws n, which has ended or is forgotten: a later put of it elsewhere, of which this rank has not heard yet, stays.
+// EndLocked withdraws n, which has ended or is forgotten: a later put of it elsewhere, of which this rank has not heard yet, stays,
+// and so does what other parts have of the same put.
 func EndLocked(s *State, n *names.Name) {
-	id, copied, seq := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Seq()
+	id, copied, put := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Put()
 	s.WithdrawLocked(n)
 	if !copied {
-		s.Watch.InvalidateLocked(id, max(n.Put(), seq)+1)
+		s.Watch.InvalidateLocked(id, put)
 	}
 }
 
@@ -178,7 +179,7 @@ func MemoryOf(s *State, b *Block) (at *directory.Memory) {
 }
 
 // VanishLocked ends all names of a block whose bytes are nowhere any more, or only
-// where the catalogue has them.
+// where the catalogue has them. Their loss is no deletion: what other parts have of the same puts, which may be durable, stays.
 func (s *State) VanishLocked(b *Block) {
 	s.Mu.AssertHeld()
 	if b.Used && b.From != nil && s.Cold != nil {
@@ -187,7 +188,7 @@ func (s *State) VanishLocked(b *Block) {
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
 		if b.From == nil && !n.Copied() {
-			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, max(n.Put(), n.Seq())+1)
+			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, n.Put())
 			s.Mu.Names.Drop(n)
 		} else { // where it was put, or lies, it stays
 			s.Mu.Names.Retire(n)
