@@ -46,8 +46,10 @@ func TestWaitersHavePlacesBesideTheCores(t *testing.T) {
 }
 
 func TestTheEnvironmentDecides(t *testing.T) {
-	count, places := child(t, "GOMAXPROCS=1")
-	if count != 1 || places != 1 {
-		t.Errorf("GOMAXPROCS=1: %d cores, %d places", count, places)
+	for set, want := range map[string]int{"1": fewest, "5": 5} {
+		count, places := child(t, "GOMAXPROCS="+set)
+		if strconv.Itoa(count) != set || places != want {
+			t.Errorf("GOMAXPROCS=%s: %d cores, %d places, want %d", set, count, places, want)
+		}
 	}
 }
