@@ -17,9 +17,12 @@ func unavailable(what string, err error) error {
 	return fmt.Errorf("lustre: %w: %s: %w", tiers.ErrUnavailable, what, err)
 }
 
-// full is unavailable for want of room.
-func full(what string, err error) error {
-	return fmt.Errorf("lustre: %w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
+// unwritten is unavailable where something was not written, with ErrFull where that is for want of room.
+func unwritten(what string, err error) error {
+	if isFull(err) {
+		return fmt.Errorf("lustre: %w: %w: %s: %w", tiers.ErrFull, tiers.ErrUnavailable, what, err)
+	}
+	return unavailable(what, err)
 }
 
 // isFull reports whether err means that there is no space or quota left.

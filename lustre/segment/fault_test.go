@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/internal/block"
 	"cascadekv/internal/testing/vfstest"
 	"cascadekv/internal/vfs"
 	"cascadekv/lustre/segment/pool"
@@ -233,6 +235,30 @@ func TestFull(t *testing.T) {
 			again := openStore(t, testOptions(dir, 2))
 			wantBytes(t, again, kept, rotated, refused, late)
 		})
+	}
+}
+
+// TestCloseWithoutRoom: what could not be written for want of room, a name or the footer alone, says so, and what was stored is there.
+func TestCloseWithoutRoom(t *testing.T) {
+	for name, errno := range map[string]error{"space": vfs.ErrNoSpace, "quota": vfs.ErrQuota} {
+		for _, late := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, a name %v", name, late), func(t *testing.T) {
+				s, fs, dir := faulty(t, nil)
+				kept := testItem(1, 9000)
+				put(t, s, kept)
+				if late {
+					if err := s.Link(kept.Info.ID, block.Name{Namespace: "ns", Key: "late", Seq: 100}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fs.Add(vfstest.Rule{Op: vfs.OpWrite, Err: errno})
+				err := s.Close()
+				wantErr(t, "Close", err, tiers.ErrFull)
+				wantErr(t, "Close", err, tiers.ErrUnavailable)
+				fs.Clear()
+				wantBytes(t, openStore(t, testOptions(dir, 2)), kept)
+			})
+		}
 	}
 }
 

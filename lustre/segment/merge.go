@@ -277,11 +277,8 @@ func (m *merge) move(blocks []moving, records []format.Record) error {
 	if f.path != "" {
 		m.s.note(f, items, records, err == nil)
 	}
-	if isFull(err) {
-		return full("merge: write", err)
-	}
 	if err != nil {
-		return unavailable("merge: write", err)
+		return unwritten("merge: write", err)
 	}
 	if err := m.s.indexFrame(m.ctx, f, items, fr); err != nil {
 		return unavailable("merge: index", err) // the old files stay
@@ -405,7 +402,7 @@ func (m *merge) seal() error {
 	m.live = 0
 	m.s.unuseLocked(f)
 	if err != nil {
-		return unavailable("merge: seal", err)
+		return unwritten("merge: seal", err)
 	}
 	return nil
 }

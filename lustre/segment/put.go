@@ -162,11 +162,10 @@ func (j *writing) write(ctx context.Context, items []tiers.Item) error {
 		return nil
 	case isFull(err):
 		s.room.Fill()
-		return full(what, err)
 	case errors.Is(err, tiers.ErrUnavailable):
 		return err
 	}
-	return unavailable(what, err)
+	return unwritten(what, err)
 }
 
 // writeOnce writes to the current segment. again: another one had no

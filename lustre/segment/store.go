@@ -210,7 +210,7 @@ func (s *Store) newFileLocked() *file {
 // Close waits for references and running operations, writes what is buffered,
 // seals the current segment and closes the files. What it cannot finish in
 // twice Options.CloseWait is left as after a crash, and the error matches
-// ErrUnavailable. Calls after the first do nothing.
+// ErrUnavailable, with ErrFull where there was no room for it. Calls after the first do nothing.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -242,7 +242,7 @@ func (s *Store) Close() error {
 	}
 	s.access.close()
 	if err != nil && !errors.Is(err, tiers.ErrUnavailable) {
-		err = unavailable("close", err)
+		err = unwritten("close", err)
 	}
 	return err
 }
