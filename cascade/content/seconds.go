@@ -165,7 +165,7 @@ func (l *Ledger) giveLocked(c *candidate) bool {
 	}
 	l.state.NoteColdLocked(err)
 	if err == nil {
-		b.From = c.at
+		b.From, b.Recorded = c.at, false
 		l.state.Cold.LeaveLocked(b, false)
 		l.state.Count.Stats.Relied++
 	}

@@ -180,26 +180,32 @@ func TestNothingToInvalidate(t *testing.T) {
 	}
 }
 
-// TestALossIsNoDeletion: a rank that has lost what was put, or forgets the name or its end, makes older puts void, and no record of
-// the same put in another part: that may be durable.
+// TestALossIsNoDeletion: a rank that has lost what was put and never recorded, or forgets the name or its end, makes older puts void, and no
+// record of the same put in another part: that may be durable. What it has recorded itself is void too.
 func TestALossIsNoDeletion(t *testing.T) {
 	for how, lose := range map[string]func(*rank, *residency.Block){
 		"the bytes are nowhere": func(r *rank, b *residency.Block) { r.VanishLocked(b) },
 		"the name ends":         func(r *rank, b *residency.Block) { residency.EndLocked(r.State, b.Names()[0]) },
 	} {
-		t.Run(how, func(t *testing.T) {
-			r := newRank(t)
-			b := r.Put(parttest.Name("a"), parttest.Data(1, size))
-			r.Mu.Lock()
-			n := r.Mu.Names.Get("ns", "a")
-			older, same, moved := named("a", n.Put()-1), named("a", n.Put()), named("a", n.Put()+2)
-			r.Mu.Names.Reclaim(n) // recorded later than the other one
-			r.ApplyLocked()
-			lose(r, b)
-			r.Mu.Unlock()
-			if !r.invalid(&older) || r.invalid(&same) || r.invalid(&moved) {
-				t.Errorf("void: an older put %v, the same put %v, the same put where it was moved %v", r.invalid(&older), r.invalid(&same), r.invalid(&moved))
-			}
-		})
+		for _, recorded := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, recorded %v", how, recorded), func(t *testing.T) {
+				r := newRank(t)
+				put := r.Put
+				if recorded {
+					put = r.PutCold
+				}
+				b := put(parttest.Name("a"), parttest.Data(1, size))
+				r.Mu.Lock()
+				n := r.Mu.Names.Get("ns", "a")
+				older, same, moved := named("a", n.Put()-1), named("a", n.Put()), named("a", n.Put()+2)
+				r.Mu.Names.Reclaim(n) // recorded later than the other one
+				r.ApplyLocked()
+				lose(r, b)
+				r.Mu.Unlock()
+				if !r.invalid(&older) || r.invalid(&same) != recorded || r.invalid(&moved) != recorded {
+					t.Errorf("void: an older put %v, the same put %v, the same put where it was moved %v", r.invalid(&older), r.invalid(&same), r.invalid(&moved))
+				}
+			})
+		}
 	}
 }

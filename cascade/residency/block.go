@@ -16,17 +16,16 @@ type Block struct {
 	At    [maxMemory]place
 	Below coldState // of this rank's blocks in the cold tier
 
-	// From is the segment, of which the catalogue knows, that this clean copy is one of,
-	// or nil: another owner's, or a spilled one. Such a copy is not dirty, and is dropped
-	// when it is evicted.
+	// From is the segment, of which the catalogue knows, that this clean copy is one of, or nil: another
+	// owner's, or a spilled one. Such a copy is not dirty, and is dropped when it is evicted.
 	From *directory.Segment
 
 	LinkSeq uint64 // State.Mu.LinkSeq when the cold tier was last given a name of it
 
-	Busy    int  // views and copies in flight: reasons not to forget it
-	Cold    bool // in the cold tier
-	Writing bool // on its way to the cold tier
-	Loading bool // on its way from the cold tier
+	Busy int // views and copies in flight: reasons not to forget it
+
+	Cold, Writing, Loading bool // in the cold tier, on its way there, and from there
+	Recorded               bool // this rank's own files have, or may have, records of its names
 
 	Used bool // since it was put, adopted or loaded again: got, or brought up from below
 
@@ -123,14 +122,21 @@ func (s *State) WithdrawLocked(n *names.Name) {
 	s.ApplyLocked()
 }
 
-// EndLocked withdraws n, which has ended or is forgotten: a later put of it elsewhere, of which this rank has not heard yet, stays,
-// and so does what other parts have of the same put.
+// EndLocked withdraws n, which has ended or is forgotten: a later put of it elsewhere, of which this rank has not heard yet, stays.
 func EndLocked(s *State, n *names.Name) {
-	id, copied, put := NameID{n.Namespace(), n.Key()}, n.Copied(), n.Put()
-	s.WithdrawLocked(n)
-	if !copied {
-		s.Watch.InvalidateLocked(id, put)
+	if !n.Copied() {
+		s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, lostBelow(n))
 	}
+	s.WithdrawLocked(n)
+}
+
+// lostBelow is the stamp below which puts of n are void once it is lost here. That is no deletion: what other parts have of the same put, which may be
+// durable, counts on. But not where this rank's own files have a record of it: it would be found, also after a later put elsewhere, and hide nothing once its file goes.
+func lostBelow(n *names.Name) uint64 {
+	if BlockOf(n).Recorded {
+		return max(n.Put(), n.Seq()) + 1
+	}
+	return n.Put()
 }
 
 // KeepNameLocked points the name that r describes at b, in memory and in the tiers' records,
@@ -178,8 +184,7 @@ func MemoryOf(s *State, b *Block) (at *directory.Memory) {
 	return at
 }
 
-// VanishLocked ends all names of a block whose bytes are nowhere any more, or only
-// where the catalogue has them. Their loss is no deletion: what other parts have of the same puts, which may be durable, stays.
+// VanishLocked ends all names of a block whose bytes are nowhere any more, or only where the catalogue has them.
 func (s *State) VanishLocked(b *Block) {
 	s.Mu.AssertHeld()
 	if b.Used && b.From != nil && s.Cold != nil {
@@ -188,7 +193,7 @@ func (s *State) VanishLocked(b *Block) {
 	for all := b.Names(); len(all) > 0; all = b.Names() {
 		n := all[len(all)-1]
 		if b.From == nil && !n.Copied() {
-			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, n.Put())
+			s.Watch.InvalidateLocked(NameID{n.Namespace(), n.Key()}, lostBelow(n))
 			s.Mu.Names.Drop(n)
 		} else { // where it was put, or lies, it stays
 			s.Mu.Names.Retire(n)

@@ -30,7 +30,7 @@ func (m *Level) StoredLocked(b *Block) { m.enterLocked(b, false) }
 func (m *Level) AdoptLocked(b *Block) { m.enterLocked(b, true) }
 
 func (m *Level) enterLocked(b *Block, old bool) {
-	b.Cold, b.From = true, nil
+	b.Cold, b.From, b.Recorded = true, nil, true
 	m.RankLocked(b, old)
 	m.state.PlacementChangedLocked(b)
 }
@@ -102,6 +102,7 @@ func (m *Level) linkFromLocked(b *Block, n *names.Name) {
 	}
 	err := m.LinkAtLocked(tiers.Segment(*b.From), b.Info.ID, n.Record())
 	if err == nil {
+		b.Recorded = true
 		m.state.NoteLinkLocked(nil)
 		b.LinkSeq = m.state.Mu.Writes.LinkSeq
 		m.state.Watch.RestsLocked(b.Info)

@@ -286,7 +286,7 @@ func (p *picker) addLocked(b *residency.Block) bool {
 		p.store.state.NoteLocked(m, err)
 		return false
 	}
-	b.Writing = true
+	b.Writing, b.Recorded = true, true
 	p.views = append(p.views, v.Background())
 	p.bytes += v.Size()
 	return true

@@ -196,7 +196,7 @@ func (w *Writer) pinDirty(dirty []*residency.Block, near bool) (views []*residen
 			continue
 		}
 		if v := w.state.PinFastestLocked(b); v != nil {
-			b.Writing = true
+			b.Writing, b.Recorded = true, true
 			views = append(views, v.Background())
 			bytes += v.Size()
 		}
