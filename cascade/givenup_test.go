@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"cascadekv/cascade/coldspace"
 	"cascadekv/cascade/residency"
 )
 
@@ -28,6 +29,11 @@ func giveUpKeys(t *testing.T, s *Store, keys ...string) {
 		s.state.VanishLocked(b)
 	}
 	s.state.Mu.Unlock()
+}
+
+// flush has the catalogue withdraw what is invalid.
+func flush(t *testing.T, s *Store) {
+	t.Helper()
 	if err := s.others.FlushTombstones(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -49,6 +55,12 @@ func wantNever(t *testing.T, s *Store, when, key string, p []byte) {
 // TestGivenUpOverAnOlderPut: what another part has of a name does not come back once this rank has given up what it put over it, and the
 // file of that is gone.
 func TestGivenUpOverAnOlderPut(t *testing.T) {
+	for _, spilled := range []bool{false, true} {
+		t.Run(fmt.Sprint("spilled ", spilled), func(t *testing.T) { givenUpOverAnOlderPut(t, spilled) })
+	}
+}
+
+func givenUpOverAnOlderPut(t *testing.T, spilled bool) {
 	const size = 30_000
 	c := newCampaign(t)
 	older := data(1, size)
@@ -65,6 +77,12 @@ func TestGivenUpOverAnOlderPut(t *testing.T) {
 	r.drained()
 	r.put(ns("more"), data(4, 700_000))
 	r.drained()
+	if spilled {
+		c.spill(r)
+		for _, f := range r.state.Cold.Files.Spilled() {
+			r.space.Reload(t.Context(), f, coldspace.Stay)
+		}
+	}
 	files := func() int {
 		all, err := filepath.Glob(filepath.Join(c.dir, "rank000-*", "agg_*"))
 		if err != nil {
@@ -74,6 +92,7 @@ func TestGivenUpOverAnOlderPut(t *testing.T) {
 	}
 	before := files()
 	giveUpKeys(t, r.Store, "k")
+	flush(t, r.Store)
 	r.drained()
 	giveUpKeys(t, r.Store, "hold")
 	r.space.MergeAll(t.Context())
@@ -117,6 +136,7 @@ func TestGivenUpAndPutElsewhere(t *testing.T) {
 				j.drainAll(0)
 			}
 			giveUpKeys(t, a.Store, "k")
+			flush(t, a.Store)
 			j.settle()
 			e := ns("k")
 			if becomes == "it ends" {
@@ -130,6 +150,7 @@ func TestGivenUpAndPutElsewhere(t *testing.T) {
 			case "it is given up":
 				j.drainAll(1)
 				giveUpKeys(t, b.Store, "k")
+				flush(t, b.Store)
 			case "it ends":
 				j.late.Store(int64(2 * time.Minute))
 				for _, r := range j.ranks {
