@@ -67,8 +67,10 @@ func (j *job) beginCatalogues() {
 }
 
 // files lists the segments of a rank.
-func (j *job) files(rank int) []string {
-	files, _ := filepath.Glob(filepath.Join(j.dir, fmt.Sprintf("rank%03d-*", rank), "agg_*"))
+func (j *job) files(rank int) []string { return segmentsIn(j.dir, rank) }
+
+func segmentsIn(dir string, rank int) []string {
+	files, _ := filepath.Glob(filepath.Join(dir, fmt.Sprintf("rank%03d-*", rank), "agg_*"))
 	return files
 }
 
@@ -87,16 +89,10 @@ func (r *jobRank) giveUp(t *testing.T) {
 	r.dropMemory(t)
 	r.state.Mu.Lock()
 	for _, b := range r.state.Mu.Blocks {
-		if err := r.state.Cold.Files.Evict(b.Info.ID); err != nil {
-			t.Error(err)
-		}
-		r.state.Cold.LeaveLocked(b, true)
-		r.state.VanishLocked(b)
+		giveUpLocked(t, r.Store, b)
 	}
 	r.state.Mu.Unlock()
-	if err := r.others.FlushTombstones(t.Context()); err != nil {
-		t.Error(err)
-	}
+	flush(t, r.Store)
 }
 
 // TestKeeperLosesTheBytes: whatever happens to the files of the rank that keeps the bytes of

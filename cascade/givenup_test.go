@@ -3,7 +3,6 @@ package cascade
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 func giveUpKeys(t *testing.T, s *Store, keys ...string) {
 	t.Helper()
 	s.state.Mu.Lock()
+	defer s.state.Mu.Unlock()
 	for _, key := range keys {
 		b := residency.BlockOf(s.state.Mu.Names.Get("ns", key))
 		for i, m := range s.state.Mem {
@@ -22,13 +22,18 @@ func giveUpKeys(t *testing.T, s *Store, keys ...string) {
 				s.state.DropLocked(b, m, true)
 			}
 		}
-		if err := s.state.Cold.Files.Evict(b.Info.ID); err != nil {
-			t.Error(err)
-		}
-		s.state.Cold.LeaveLocked(b, true)
-		s.state.VanishLocked(b)
+		giveUpLocked(t, s, b)
 	}
-	s.state.Mu.Unlock()
+}
+
+// giveUpLocked gives up a block that is in this rank's files alone.
+func giveUpLocked(t *testing.T, s *Store, b *residency.Block) {
+	t.Helper()
+	if err := s.state.Cold.Files.Evict(b.Info.ID); err != nil {
+		t.Error(err)
+	}
+	s.state.Cold.LeaveLocked(b, true)
+	s.state.VanishLocked(b)
 }
 
 // flush has the catalogue withdraw what is invalid.
@@ -83,20 +88,13 @@ func givenUpOverAnOlderPut(t *testing.T, spilled bool) {
 			r.space.Reload(t.Context(), f, coldspace.Stay)
 		}
 	}
-	files := func() int {
-		all, err := filepath.Glob(filepath.Join(c.dir, "rank000-*", "agg_*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(all)
-	}
-	before := files()
+	before := len(segmentsIn(c.dir, 0))
 	giveUpKeys(t, r.Store, "k")
 	flush(t, r.Store)
 	r.drained()
 	giveUpKeys(t, r.Store, "hold")
 	r.space.MergeAll(t.Context())
-	eventually(t, "the file of what was given up is gone", func() bool { return files() < before })
+	eventually(t, "the file of what was given up is gone", func() bool { return len(segmentsIn(c.dir, 0)) < before })
 	again := func(when string) {
 		c.takeIn(r)
 		wantNever(t, r.Store, when, "k", older)

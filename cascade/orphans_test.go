@@ -210,10 +210,7 @@ func TestShortageTakesWhatIsLeftFirst(t *testing.T) {
 	if mine < 3*each/2 || mine+int(st.Lost) < 3*each && old > 0 {
 		t.Errorf("%d of %d of its own blocks are left, %d were lost in memory; %d bytes of others'", mine, 3*each, st.Lost, old)
 	}
-	checkInvariants(t, r.Store)
-	if err := r.Store.Close(t.Context()); err != nil && !errors.Is(err, tiers.ErrFull) { // there may be no room for a footer
-		t.Error(err)
-	}
+	c.end(r, tiers.ErrFull) // there may be no room for a footer
 }
 
 // TestNothingIsInheritedWithoutNeed: neither without a budget nor within it.
