@@ -7,6 +7,6 @@
 // another.
 //
 // A rank's listeners for other ranks use it, and whoever starts ranks, who has to
-// know before where they will listen. The package opens no listener, and does not
+// know before where they will listen. The package keeps no listener open, and does not
 // try whether an address is reached.
 package nodeaddr

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -238,5 +239,65 @@ func TestEachPort(t *testing.T) {
 	other := errors.New("another one")
 	if err := EachPort("h:0", ports, false, func(string) error { return other }); !errors.Is(err, other) || errors.Is(err, ErrNoPort) {
 		t.Errorf("another error became %v", err)
+	}
+}
+
+// TestQuietPorts: the ports lie below those that connections get, wherever a system lets them begin.
+func TestQuietPorts(t *testing.T) {
+	for name, c := range map[string]struct {
+		local       string
+		first, last int // of all that may be chosen
+	}{
+		"usual": {"32768\t60999\n", 10_000, 32_767}, "narrow": {"10064 65535", 10_000, 10_063}, "none": {"10063 65535", 0, 0}, "all": {"1024\t65535", 0, 0},
+		"nonsense": {"many", 0, 0}, "one": {"32768", 0, 0}, "too high": {"65537 65538", 0, 0}, "the highest": {"65536 65536", 10_000, 65_535},
+	} {
+		low := quietPorts(c.local, func(int) int { return 0 })
+		high := quietPorts(c.local, func(n int) int { return n - 1 })
+		if low.First() != c.first || high.Last() != c.last {
+			t.Errorf("%s: %v to %v, want %d-%d", name, low, high, c.first, c.last)
+		}
+	}
+}
+
+// TestFreePort: a port is free for both protocols, and no connection gets it while nobody listens there yet.
+func TestFreePort(t *testing.T) {
+	local, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		port, err := FreePort(t.Context(), "127.0.0.1", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, _ := strconv.Atoi(port)
+		if quietPorts(string(local), func(int) int { return 0 }) != 0 && n >= quietPorts(string(local), func(n int) int { return n - 1 }).First()+64 {
+			t.Errorf("connections may get port %d: the kernel gives away %s", n, local)
+		}
+		bind := net.JoinHostPort("127.0.0.1", port)
+		tcp, err := net.Listen("tcp", bind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, uerr := net.ListenPacket("udp", bind)
+		if uerr != nil {
+			t.Fatal(uerr)
+		}
+		one, _ := units.ParsePorts(port)
+		if got, err := FreePort(t.Context(), "127.0.0.1", one); !errors.Is(err, ErrNoPort) {
+			t.Errorf("port %s was free while it is taken: %s, %v", port, got, err)
+		}
+		if err := tcp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := FreePort(t.Context(), "127.0.0.1", one); !errors.Is(err, ErrNoPort) {
+			t.Errorf("port %s was free while it is taken for UDP: %s, %v", port, got, err)
+		}
+		if err := udp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := FreePort(t.Context(), "127.0.0.1", one); got != port || err != nil {
+			t.Errorf("the one port %s is free: %s, %v", port, got, err)
+		}
 	}
 }

@@ -11,12 +11,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"cascadekv/internal/config"
 	"cascadekv/internal/memlimit"
 	"cascadekv/internal/nodeaddr"
-	"cascadekv/internal/units"
 	"cascadekv/slurm/job"
 	"cascadekv/slurm/notes"
 )
@@ -217,38 +215,13 @@ func (p *Plan) seed(ctx context.Context) (address string, fixed bool, err error)
 		return "", false, fmt.Errorf("launch: peers.gossip: %w", err)
 	}
 	if fixed = port != "0"; !fixed {
-		if port, err = freePort(ctx, host, c.Ports); err != nil {
+		if port, err = nodeaddr.FreePort(ctx, host, c.Ports); err != nil {
 			return "", false, fmt.Errorf("launch: a port for gossip: %w; set peers.gossip to one that is free on all nodes", err)
 		}
 	} else {
 		host = place.Host()
 	}
 	return net.JoinHostPort(host, port), fixed, nil
-}
-
-// freePort returns a port that is free for both protocols of gossip, one of ports if
-// there are any: the highest, since fabrics take the lowest.
-func freePort(ctx context.Context, host string, ports units.Ports) (port string, err error) {
-	free := func(bind string) error {
-		tcp, err := new(net.ListenConfig).Listen(ctx, "tcp", bind)
-		if err != nil {
-			return err
-		}
-		_, port, _ = net.SplitHostPort(tcp.Addr().String())
-		udp, err := new(net.ListenConfig).ListenPacket(ctx, "udp", net.JoinHostPort(host, port))
-		_ = tcp.Close() // it only held the port
-		if err == nil {
-			_ = udp.Close()
-		}
-		return err
-	}
-	for range 20 {
-		err = nodeaddr.EachPort(net.JoinHostPort(host, "0"), ports, true, free)
-		if !errors.Is(err, syscall.EADDRINUSE) || ports != 0 {
-			break
-		}
-	}
-	return port, err
 }
 
 // numbers begin the names of variables by which a launcher numbers its processes: those

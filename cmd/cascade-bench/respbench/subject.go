@@ -17,6 +17,7 @@ import (
 
 	"cascadekv/cmd/cascade-bench/kit"
 	"cascadekv/internal/cli"
+	"cascadekv/internal/nodeaddr"
 	"cascadekv/internal/resp"
 )
 
@@ -46,7 +47,7 @@ func startRedis(ctx context.Context, path, network, dir string, room int64) (*su
 		}
 		path = found
 	}
-	s, err := newSubject(network, filepath.Join(dir, "redis.sock"))
+	s, err := newSubject(ctx, network, filepath.Join(dir, "redis.sock"))
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +69,7 @@ func startRank(ctx context.Context, network, dir, arena string, room int64) (*su
 		return nil, fmt.Errorf("%w (%w)", kit.ErrNoRank, err)
 	}
 	socket := filepath.Join(dir, "rank.sock")
-	s, err := newSubject(network, socket)
+	s, err := newSubject(ctx, network, socket)
 	if err != nil {
 		return nil, err
 	}
@@ -87,15 +88,16 @@ func startRank(ctx context.Context, network, dir, arena string, room int64) (*su
 
 // newSubject is a server at the given socket, or at a TCP port that was free a
 // moment ago.
-func newSubject(network, socket string) (*subject, error) {
+func newSubject(ctx context.Context, network, socket string) (*subject, error) {
 	if network == "unix" {
 		return &subject{network: network, addr: socket}, nil
 	}
-	l, err := net.Listen(network, "127.0.0.1:0")
+	const host = "127.0.0.1"
+	port, err := nodeaddr.FreePort(ctx, host, 0)
 	if err != nil {
 		return nil, fmt.Errorf("bench: find a free port: %w", err)
 	}
-	return &subject{network: network, addr: l.Addr().String()}, l.Close()
+	return &subject{network: network, addr: net.JoinHostPort(host, port)}, nil
 }
 
 // start runs the server and waits until it answers.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -65,8 +66,8 @@ func TestLaunchEpilog(t *testing.T) {
 	})
 
 	leavesNothing(t, b.place)
-	if found := processesOf(t, stray.dir); slices.ContainsFunc(found, func(line string) bool { return strings.HasPrefix(line, program("cascaded")) }) || stray.hasArena() {
-		t.Errorf("of the rank beside the step there are %q, its arena: %v", found, stray.hasArena())
+	if found := processesOf(t, stray.dir); slices.ContainsFunc(slices.Collect(maps.Values(found)), func(line string) bool { return strings.HasPrefix(line, program("cascaded")) }) || stray.hasArena() {
+		t.Errorf("of the rank beside the step there are %v, its arena: %v", found, stray.hasArena())
 	}
 	until(t, "idle nodes", func() bool {
 		return strings.Count(b.c.slurm(t, "sinfo", "--noheader", "--Node", "--format=%T"), "idle\n") == mpiRanks

@@ -68,7 +68,9 @@ func TestLaunchEndsAnyhow(t *testing.T) {
 			for end := time.Now().Add(5 * patience); !anew && time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 				state := c.slurm(t, "scontrol", "show", "job", b.id)
 				anew = strings.Contains(state, "Restarts="+strconv.Itoa(n)+" ") && strings.Contains(state, "JobState=RUNNING")
-				if strings.Contains(state, "JobState=PENDING") { // Slurm would let it wait for two minutes
+				// Slurm would let it wait for two minutes. While a daemon of the run before may still report its end,
+				// that would be taken for the end of the next.
+				if strings.Contains(state, "JobState=PENDING") && len(processesOf(t, "slurmstepd: ["+b.id+".")) == 0 {
 					c.slurm(t, "scontrol", "update", "JobId="+b.id, "StartTime=now")
 				}
 			}
@@ -115,19 +117,9 @@ func (b *batchJob) goOn(t *testing.T) {
 // kill kills a process: one whose command line has a text. Early in a job there may be none.
 func (b *batchJob) kill(t *testing.T, text string) {
 	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		line, _ := os.ReadFile(name) // it may have just ended
-		if !strings.Contains(strings.ReplaceAll(string(line), "\x00", " "), text) {
-			continue
-		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // likewise
-			return
-		}
+	for pid := range processesOf(t, text) {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have just ended
+		return
 	}
 }
 

@@ -138,18 +138,20 @@ func (b *batchJob) cleared(t *testing.T) {
 	})
 }
 
-// processesOf lists what runs with a directory in its command line.
-func processesOf(t *testing.T, dir string) (found []string) {
+// processesOf finds the command lines, by process, that have a text.
+func processesOf(t *testing.T, text string) map[int]string {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
+	found := map[int]string{}
 	for _, name := range names {
-		text, _ := os.ReadFile(name) // it may have just ended
-		words := strings.ReplaceAll(string(text), "\x00", " ")
-		if strings.Contains(words, dir) {
-			found = append(found, words)
+		line, _ := os.ReadFile(name) // it may have just ended
+		words := strings.ReplaceAll(string(line), "\x00", " ")
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name)))
+		if err == nil && strings.Contains(words, text) {
+			found[pid] = words
 		}
 	}
 	return found

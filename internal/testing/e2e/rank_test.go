@@ -5,19 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"cascadekv/cascade"
+	"cascadekv/internal/nodeaddr"
 	"cascadekv/internal/resp"
 	"cascadekv/internal/testing/testlog"
 )
@@ -244,19 +243,14 @@ func watch(t *testing.T, args ...string) (*exec.Cmd, *testlog.Log) {
 	return cmd, out
 }
 
-// freePort is a loopback address that was free a moment ago, and that nobody gets who asks for any port: the kernel
-// draws those from 32768 on.
+// freePort is a loopback address that was free a moment ago.
 func freePort(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(10_000+rand.IntN(32_768-10_000)))
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close()
-			return address
-		}
+	port, err := nodeaddr.FreePort(t.Context(), "127.0.0.1", 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no port is free")
-	return ""
+	return net.JoinHostPort("127.0.0.1", port)
 }
 
 // wantWords checks that an error tells what a person needs to know.
