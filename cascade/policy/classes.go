@@ -12,7 +12,7 @@ type class uint16
 // The digits of a class. Those of the levels above it are fewer: the first is all blocks.
 const (
 	useDigits    = dueDigit + turnDigits // log₂ of the uses, or of the conversations that share the block, or that it is due
-	gapDigits    = 8                     // time between the last two uses
+	gapDigits    = 8                     // mean time between its uses
 	turnDigits   = 8                     // turn of the conversation, or that the block is the last of the request
 	lengthDigits = 8                     // log₂ of the blocks of the request
 
@@ -31,9 +31,8 @@ func classesAt(level int) int { return below[0] / below[level] }
 // at is the class of a level that c belongs to.
 func (c class) at(level int) int { return int(c) / below[level] }
 
-// classOf returns the class of a block as of a use: gap is the time since the one before,
-// in ticks, if there was one.
-func classOf(e *history, gap uint32, last bool) class {
+// classOf returns the class of a block as of its last use, as the last of its request or not.
+func classOf(e *history, last bool) class {
 	use, turn := log2(int(e.touches), sharedDigit-1), turnDigits-1
 	if e.sessions > 1 {
 		use = sharedDigit + log2(int(e.sessions), dueDigit-sharedDigit-1)
@@ -41,8 +40,7 @@ func classOf(e *history, gap uint32, last bool) class {
 	if !last {
 		turn = turnDigit(int(e.turn))
 	}
-	c := use
-	c = c*gapDigits + gapDigit(e, gap)
+	c := use*gapDigits + gapDigit(e)
 	c = c*turnDigits + turn
 	return class(c * lengthDigits).ofLength(e.length)
 }
@@ -91,21 +89,13 @@ func (c class) due(after uint32) class {
 	return class(d*lengthDigits + int(c)%lengthDigits)
 }
 
-// gapDigit is 0 for a first use, and then the time since the last one: below 8 seconds, 16
-// and so on. Conversations that share a block come independently of each other: of those
-// the digit only says whether it was two minutes.
-func gapDigit(e *history, gap uint32) int {
+// gapDigit is 0 for a first use, and then the mean time between uses: below 8 seconds, 16 and so on.
+// Conversations that share a block come independently of each other: what tells is how often.
+func gapDigit(e *history) int {
 	if e.touches < 2 {
 		return 0
 	}
-	digit := 1 + log2(int(time.Duration(gap)*tick/(4*time.Second)), gapDigits-2)
-	switch {
-	case e.sessions < 2:
-		return digit
-	case digit < 6:
-		return 0
-	}
-	return 1
+	return 1 + log2(int(time.Duration(e.gap)*tick/(4*time.Second)), gapDigits-2)
 }
 
 // turnDigit is for turns 1, 2, 3, 4-5, 6-8 and more.

@@ -261,16 +261,14 @@ func (c class) String() string {
 	default:
 		words = append(words, powers(use, sharedDigit-1, "use"))
 	}
-	switch shared := use >= sharedDigit; {
-	case shared && gap > 0:
-		words = append(words, "128 s or more between the last two")
-	case shared || gap == 0:
-	case gap == 1:
-		words = append(words, "less than 8 s between the last two")
-	case gap == gapDigits-1:
-		words = append(words, "256 s or more between the last two")
+	switch gap {
+	case 0:
+	case 1:
+		words = append(words, "less than 8 s between uses")
+	case gapDigits - 1:
+		words = append(words, "256 s or more between uses")
 	default:
-		words = append(words, fmt.Sprintf("%d to %d s between the last two", 2<<gap, 4<<gap))
+		words = append(words, fmt.Sprintf("%d to %d s between uses", 2<<gap, 4<<gap))
 	}
 	if turn == turnDigits-1 {
 		words = append(words, "last block of its request")

@@ -114,7 +114,7 @@ func TestExplainWords(t *testing.T) {
 	}
 	p.Access(&Request{Now: ms(begin + 65_000), Hits: 1, Chain: []Ref{{Fingerprint: 99, Node: NoNode}}})
 	e, _ := p.Explain(ms(begin+65_000), chain[4].Node)
-	if want := "2-3 uses; 8 to 16 s between the last two; turn 3; request of 8-15 blocks"; e.Class != want {
+	if want := "2-3 uses; 8 to 16 s between uses; turn 3; request of 8-15 blocks"; e.Class != want {
 		t.Errorf("class %q, want %q", e.Class, want)
 	}
 	if e.Idle < ms(34_000) || e.Idle > ms(36_000) || e.Worth <= 0 || e.Hazard <= 0 || e.Hazard > 1 {

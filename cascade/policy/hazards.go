@@ -6,7 +6,7 @@ import "math/bits"
 // used so long ago is to be used next.
 
 // priorRequests is how many requests the class above speaks for in each class.
-const priorRequests = 30
+const priorRequests = 20
 
 // mostCounted is how many requests a class counts for a bin: half of them are forgotten then,
 // so that a load that changes is learned anew.

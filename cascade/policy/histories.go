@@ -5,6 +5,7 @@ import "math"
 // history is what is remembered of a block, whether it is in the tier or not.
 type history struct {
 	touched  uint32 // tick of the last request that used it; of one without an age, how many of those came before it
+	gap      uint32 // mean time between its uses, in ticks
 	class    uint16 // its number; unaged until it is used
 	length   uint16 // blocks of the last request
 	touches  uint8  // requests that used it; saturates, as the next two do
@@ -15,6 +16,18 @@ type history struct {
 
 // unaged is the class of a block that was not used yet. No class has that number.
 const unaged = math.MaxUint16
+
+// gapsCounted is how many gaps count for the mean: of more, each new one has one part in so many.
+const gapsCounted = 10
+
+// touch counts a use at a tick.
+func (e *history) touch(now uint32) {
+	if e.touches > 0 {
+		gaps := min(int64(e.touches), gapsCounted)
+		e.gap = uint32(int64(e.gap) + (int64(now-e.touched)-int64(e.gap))/gaps)
+	}
+	e.touches, e.touched = saturate8(int(e.touches)+1), now
+}
 
 // share is the part of its request that a block is, as sums of them are kept: so that nothing is left when all are taken out again.
 func (e *history) share() uint64 { return uint64(wholeRequest / uint32(max(e.length, 1))) }
@@ -31,7 +44,7 @@ const (
 	// ghostsPerBlock bounds the ghosts by the blocks that the tier has, and ghostBytes, which
 	// is what one takes, together with ghostShare by its size: one part in so many.
 	ghostsPerBlock = 16
-	ghostBytes     = 28
+	ghostBytes     = 32
 	ghostShare     = 200
 
 	// manyGhosts is how many ghosts a tier may have that has fewer than half as many blocks. One

@@ -323,9 +323,8 @@ func (p *prefix) begin(n Node, length int) {
 
 // use brings a block, which is in no group, and in the tier if it has a Node, into that of its class as it is used now.
 func (p *prefix) use(e *history, n Node, last, marked bool, due time.Duration) {
-	e.touches = saturate8(int(e.touches) + 1)
-	p.sort(e, classOf(e, p.tier.ages.now-e.touched, last).hinted(e, marked, due))
-	e.touched = p.tier.ages.now
+	e.touch(p.tier.ages.now)
+	p.sort(e, classOf(e, last).hinted(e, marked, due))
 	p.arrange(n)
 	p.tier.putBack(e, n)
 }
