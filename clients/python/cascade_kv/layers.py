@@ -6,7 +6,8 @@ object is a miss of its own. A prefix is there if all that is needed to go on af
 of layers and of every worker; of layers with a window, the blocks within it. The chains that the rank evicts from the end are those of
 each layer.
 
-What a step loads is in place before it computes with it, layer by layer. Or a request waits until all that it loads is in place, while
+What a step loads is in place before it computes with it, layer by layer; what it stores is handed to the rank when nothing is loaded any
+more, or when the step ends, so that writes take no time of the disks that the next layer waits for. Or a request waits until all that it loads is in place, while
 others are computed: then one object that is lost makes a miss of all of them, before anything is computed from it.
 
 Nothing here needs an engine, and nothing is safe for threads.
@@ -185,6 +186,7 @@ class Mover:
         self._step = Step()
         self._awaited: set[int] = set()  # layers that were waited for in this step
         self._saved: set[int] = set()
+        self._put_off: collections.deque[int] = collections.deque()  # layers that are computed and not yet stored
         self._spoiled = False  # by a failed load of this step
         self._patience = STORE_SECONDS
         self._moved = 0.0  # when a load last ended, or the loads began
@@ -193,6 +195,7 @@ class Mover:
     def begin(self, step: Step) -> None:
         """A step begins."""
         self._step, self._patience, self._awaited, self._saved, self._spoiled = step, STORE_SECONDS, set(), set(), False
+        self._put_off.clear()
         for request in step.ahead:
             self._ahead[request] = 0
         self._renew()
@@ -234,8 +237,22 @@ class Mover:
         self.counts.bubble_seconds += time.monotonic() - began
 
     def save(self, layer: int) -> None:
-        """The engine has computed this layer of the step."""
+        """The engine has computed this layer of the step. It is stored at once if nothing is loaded, else later in the step."""
         self._saved.add(layer)
+        if not self._step.stores:
+            return
+        self._put_off.append(layer)
+        if self._loading() and self._rung():
+            self._advance(0.0)
+        # What is put off finds room in the staging memory at the end of the step.
+        while self._put_off and (not self._loading() or self._buffers_put_off() > BUFFERS):
+            self._store(self._put_off.popleft())
+
+    def _buffers_put_off(self) -> int:
+        """How many buffers the layers that are not yet stored take."""
+        return sum(math.ceil(len(run.blocks) / self._most) for layer in self._put_off for run in self._step.stores if layer in self._of[run.group])
+
+    def _store(self, layer: int) -> None:
         if self._spoiled:
             return
         for run in self._step.stores:
@@ -264,6 +281,8 @@ class Mover:
             for layer in range(len(self._layers)):  # not of every kind of layer the engine says when it is computed
                 if layer not in self._saved:
                     self.save(layer)
+            while self._put_off:
+                self._store(self._put_off.popleft())
         self._step = Step()
         self._advance(IDLE_SECONDS if self._ahead and not step.computes else 0.0)
 

@@ -256,7 +256,7 @@ class CascadeConnector(KVConnectorBase_V1, SupportsHMA):
             self._guarded(lambda m: m.wait(self._number[layer_name]))
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, attn_metadata: Any, **kwargs: Any) -> None:
-        """The layer goes to the rank at once where it is copied at once; where a stream copies it, in a later call or step."""
+        """The layer goes to the rank when nothing is loaded, at the end of the step at the latest; where a stream copies it, when that has ended."""
         if layer_name in self._number:
             self._guarded(lambda m: m.save(self._number[layer_name]))
 

@@ -108,6 +108,80 @@ class Layers(Engines):
         mover.drain(10)
         self.assertTrue(self.c.contains(self.ns, [key_of(n, i) for n in more for i in range(LAYERS)]).all())
 
+    def test_a_step_loads_before_it_stores(self):
+        """The ends of its loads become known one by one, in their order; that of the last layer when the engine comes to it."""
+        _, names = self.stored(8)
+        _, mover = self.engine()
+        done, ended, order = mover._client.done, {}, []
+
+        def one_by_one(seconds):
+            number = len(order) + 1
+            ended.update(done(0.0 if number in ended else seconds))
+            if number not in ended:
+                return []
+            order.append(number)
+            return [(number, ended.pop(number))]
+
+        beside, store = [], mover._client.store
+
+        def note(ns, region, keys, *args, **kwargs):
+            beside.append((keys[0][-1], mover._loading()))
+            return store(ns, region, keys, *args, **kwargs)
+
+        left, end = [], mover.end
+        more = self.names(2)
+        with (
+            mock.patch.object(mover._client, "done", one_by_one),
+            mock.patch.object(mover._client, "store", note),
+            mock.patch.object(mover, "end", side_effect=lambda: left.extend(mover._put_off) or end()),
+        ):
+            self.run_step(mover, Step(loads=[Run(list(range(8)), names)], stores=[Run([8, 9], more, names[-1])]))
+            mover.drain(10)
+        self.assertEqual((beside, left), ([(i, False) for i in range(LAYERS)], []))  # what the end of the step finds left: nothing
+        self.assertEqual((mover.take_failed(), mover.counts.stored, mover.counts.not_stored), (set(), 2 * LAYERS, 0))
+
+    def test_stores_are_not_put_off_beyond_their_step(self):
+        """Nor beyond what the staging memory has room for: there, 20 buffers are wanted where there are 16."""
+        _, names = self.stored(1)
+        for blocks, staging, early in ((2, MIB, []), (5, BYTES, [0] * 5)):
+            with self.subTest(blocks):
+                memories, mover = self.engine(staging=staging)
+                copied, done = [], mover._client.done
+                for layer, memory in enumerate(memories):
+
+                    def read(blocks, into, copied=copied, layer=layer, read=memory.read):
+                        copied.append(layer)
+                        return read(blocks, into)
+
+                    memory.read = read
+
+                # The end of the first layer's load is not seen in the step.
+                hidden: list = []
+
+                def but_first(seconds, done=done, hidden=hidden):
+                    got = list(done(seconds))
+                    hidden.extend(e for e in got if e[0] == 1)
+                    return [e for e in got if e[0] != 1]
+
+                def all_of(seconds, done=done, hidden=hidden):
+                    got, hidden[:] = hidden + list(done(0.0 if hidden else seconds)), []
+                    return got
+
+                more = self.names(blocks)
+                step = Step(stores=[Run(list(range(8, 8 + blocks)), more)], ahead={"r": [Run([0], names)]})
+                with mock.patch.object(layers, "STORE_SECONDS", 60.0), mock.patch.object(mover._client, "done", but_first):
+                    mover.begin(step)
+                    mover.load()
+                    for layer in range(LAYERS):
+                        mover.wait(layer)
+                        mover.save(layer)
+                    self.assertEqual(copied, early)
+                    mover.end()
+                    self.assertEqual(sorted(copied), sorted(list(range(LAYERS)) * (blocks if staging == BYTES else 1)))
+                with mock.patch.object(mover._client, "done", all_of):
+                    mover.drain(10)
+                self.assertEqual((mover.busy, mover.counts.stored, mover.counts.loaded), (False, blocks * LAYERS, LAYERS))
+
     def test_a_fault_of_a_copy_is_a_miss_of_all(self):
         _, names = self.stored(4)
         here, mover = self.engine()
