@@ -12,8 +12,10 @@ type Attribute int32
 
 // Attributes that decide what a rank can do with a GPU. Yes is 1.
 const (
+	ThreadsPerWarp        Attribute = 10
 	Multiprocessors       Attribute = 16
 	PCIBus                Attribute = 33
+	ThreadsPerSM          Attribute = 39 // at most, of all blocks there
 	AsyncEngines          Attribute = 40 // copy engines
 	UnifiedAddressing     Attribute = 41
 	CapabilityMajor       Attribute = 75

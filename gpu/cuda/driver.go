@@ -53,6 +53,15 @@ const (
 	cuIpcGetMemHandle
 	cuIpcOpenMemHandle
 	cuIpcCloseMemHandle
+	cuModuleLoadData
+	cuModuleGetFunction
+	cuModuleUnload
+	cuLaunchKernel
+	cuDeviceGetDevResource
+	cuDevSmResourceSplitByCount
+	cuDevResourceGenerateDesc
+	cuGreenCtxCreate
+	cuGreenCtxDestroy
 	calls
 )
 
@@ -65,6 +74,8 @@ var names = [calls]string{
 	"cuStreamWriteValue32_v2", "cuStreamWaitValue32_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMemcpyBatchAsync_v2",
 	"cuMemcpyBatchAsync", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventSynchronize", "cuEventDestroy_v2",
 	"cuIpcGetMemHandle", "cuIpcOpenMemHandle_v2", "cuIpcCloseMemHandle",
+	"cuModuleLoadData", "cuModuleGetFunction", "cuModuleUnload", "cuLaunchKernel",
+	"cuDeviceGetDevResource", "cuDevSmResourceSplitByCount", "cuDevResourceGenerateDesc", "cuGreenCtxCreate", "cuGreenCtxDestroy",
 }
 
 // Driver is the driver as this process has loaded it. It is safe for concurrent

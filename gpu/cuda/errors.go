@@ -27,8 +27,13 @@ const (
 	InvalidDevice        Code = 101
 	InvalidContext       Code = 201
 	ECCUncorrectable     Code = 214
+	InvalidPTX           Code = 218
+	NoJITCompiler        Code = 221
+	UnsupportedPTX       Code = 222
+	NotFound             Code = 500
 	NotReady             Code = 600
 	IllegalAddress       Code = 700
+	LaunchOutOfResources Code = 701
 	LaunchTimeout        Code = 702
 	AlreadyRegistered    Code = 712
 	NotRegistered        Code = 713
@@ -36,6 +41,7 @@ const (
 	NotSupported         Code = 801
 	SystemNotReady       Code = 802
 	SystemDriverMismatch Code = 803
+	InvalidPartition     Code = 914
 	Unknown              Code = 999
 )
 
@@ -50,8 +56,13 @@ var known = map[Code]struct{ name, remedy string }{
 	InvalidDevice:        {"INVALID_DEVICE", "name a GPU below the number of devices"},
 	InvalidContext:       {"INVALID_CONTEXT", "the context was released"},
 	ECCUncorrectable:     {"ECC_UNCORRECTABLE", "device memory is damaged: drain the node, and see nvidia-smi -q -d ECC"},
+	InvalidPTX:           {"INVALID_PTX", "the program is damaged, or for a later GPU: build this program again"},
+	NoJITCompiler:        {"JIT_COMPILER_NOT_FOUND", "install all of the driver: libnvidia-ptxjitcompiler is missing"},
+	UnsupportedPTX:       {"UNSUPPORTED_PTX_VERSION", "a newer driver has it"},
+	NotFound:             {"NOT_FOUND", "name a function of the program"},
 	NotReady:             {"NOT_READY", "wait for it"},
 	IllegalAddress:       {"ILLEGAL_ADDRESS", "the context is lost: release it and retain it anew"},
+	LaunchOutOfResources: {"LAUNCH_OUT_OF_RESOURCES", "launch fewer threads in a block"},
 	LaunchTimeout:        {"LAUNCH_TIMEOUT", "the context is lost: release it and retain it anew"},
 	AlreadyRegistered:    {"HOST_MEMORY_ALREADY_REGISTERED", "register each range once"},
 	NotRegistered:        {"HOST_MEMORY_NOT_REGISTERED", "name the beginning of a range that Register was given"},
@@ -59,6 +70,7 @@ var known = map[Code]struct{ name, remedy string }{
 	NotSupported:         {"NOT_SUPPORTED", "this GPU or driver can not do it"},
 	SystemNotReady:       {"SYSTEM_NOT_READY", "start nvidia-fabricmanager and nvidia-persistenced"},
 	SystemDriverMismatch: {"SYSTEM_DRIVER_MISMATCH", "the kernel's module and libcuda are of different versions: load the module of the library's version"},
+	InvalidPartition:     {"INVALID_RESOURCE_CONFIGURATION", "ask for no more SMs than there are"},
 	Unknown:              {"UNKNOWN", "see the kernel's log for Xid messages"},
 }
 
@@ -76,7 +88,7 @@ func (c Code) Lost() bool {
 	case ECCUncorrectable, IllegalAddress, LaunchTimeout, LaunchFailed, Unknown:
 		return true
 	}
-	return c > IllegalAddress && c < LaunchTimeout || c >= 714 && c <= 720 // further ways in which a kernel ends
+	return c >= 714 && c <= 720 // further ways in which a kernel ends
 }
 
 // Error is a call of the driver that failed. It wraps its Code, or ErrMissing.

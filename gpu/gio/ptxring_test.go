@@ -45,7 +45,7 @@ func runPTX(t *testing.T, text, engine string, faults bool, seed uint64, patienc
 	}
 	r.q = s.Queue()
 	const region, device = 1 << 40, 1 << 41
-	r.state = make([]byte, 64+256*MaxDepth)
+	r.state = make([]byte, KernelStateBytes(MaxDepth))
 	mem := &ptxMemory{release: map[uint64]ptxView{}, parts: []ptxPart{{region, r.q.r.mem, true}, {device, r.state, false}}}
 	m := newPTXMachine(p, mem, 1+o.Depth, rand.New(rand.NewPCG(seed, 1)), region, device, uint64(patience))
 	go func() {

@@ -256,6 +256,10 @@ func (s *Server) Fallback() error { return s.fallback }
 // Data is the data memory. It is valid until Close.
 func (s *Server) Data() []byte { return s.data.mem }
 
+// Ring is the ring region, to be registered with a GPU that is the device. It is valid until the server
+// and the queues of this process are closed.
+func (s *Server) Ring() []byte { return s.ring.mem }
+
 // Send hands the region and the data memory over to a client, which calls Attach
 // at the other end. The server must keep the connection open, and Close or the
 // end of its process lets the client notice that it is gone. It does not wait for room in the socket.

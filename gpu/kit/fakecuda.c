@@ -7,10 +7,11 @@
 // over the edge of an allocation or a registration, a range registered twice.
 //
 // FAKECUDA in the environment when the library is loaded, or a call of fakecuda_rules, has rules, separated by commas:
-//     NAME=CODE     the call returns CODE; NAME is a function as exported, or copy, write, wait: an operation when a stream comes to it,
+//     NAME=CODE     the call returns CODE; NAME is a function as exported, or copy, write, wait, launch: an operation when a stream comes to it,
 //                   whose failure every later call returns, until no context is retained
 //     NAME~MS       it takes so many milliseconds longer
 //     NAME=CODE@N   only its N-th time, counted from 1
+// It has the functions of libcufile too, of which it takes regular files; cuFileDriverOpen=5010 is that library's code.
 // FAKECUDA_DEVICES and FAKECUDA_MIB are the number of devices (1) and the memory of the first (1,024; device i has i+1 times as much).
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "kernel.cu"
@@ -29,7 +31,7 @@
 typedef int R;
 typedef uint64_t P;
 enum { INVALID = 1, NO_MEMORY = 2, UNINITIALIZED = 3, NO_DEVICE = 100, BAD_DEVICE = 101, BAD_CONTEXT = 201, NOT_FOUND = 500,
-       NOT_READY = 600, TIMEOUT = 702, REGISTERED = 712, UNREGISTERED = 713, OPS = 1 << 16, RANGES = 1024, RULES = 16, DEVICES = 16 };
+       NOT_READY = 600, TIMEOUT = 702, REGISTERED = 712, UNREGISTERED = 713, BAD_PTX = 218, PARTITION = 914, BAD_FILE = 5018, SMS = 20, OPS = 1 << 16, RANGES = 1024, RULES = 16, DEVICES = 16 };
 
 struct event { uint64_t recorded, reached; double at; };
 struct op { enum { COPY, WRITE, WAIT, LAUNCH, LAUNCH_GIO, EVENT, AWAIT } kind; uint64_t a, b, n; };
@@ -128,8 +130,20 @@ static char *reach(P a, size_t n, int *device) {
     return a ? p : 0;
 }
 
+// The kernel gio_device, on one thread as a CPU does: until the host stops it, or nothing has happened for so many nanoseconds.
+static void gio(struct gio_header *h, u64 patience) {
+    struct gio_device d = {.h = h};
+    gio_store_release(0, &h->device.value, GIO_DEVICE_RUNNING);
+    for (double t = seconds(); !gio_load_acquire(0, &h->stop.value) && (seconds() - t) * 1e9 < (double)patience;) {
+        if (gio_device_step(&d)) t = seconds();
+        else gio_relax();
+    }
+    gio_store_release(0, &h->device.value, GIO_DEVICE_ENDED);
+}
+
 static R run(struct op o) {
-    R e = obey(o.kind == COPY ? "copy" : o.kind == WRITE ? "write" : o.kind == WAIT ? "wait" : "");
+    static const char *const rule[] = {[COPY] = "copy", [WRITE] = "write", [WAIT] = "wait", [LAUNCH] = "launch", [LAUNCH_GIO] = "launch", [EVENT] = "", [AWAIT] = ""};
+    R e = obey(rule[o.kind]);
     if (e) return e;
     switch (o.kind) {
     case COPY: memcpy((void *)o.a, (void *)o.b, o.n); return 0;
@@ -139,7 +153,7 @@ static R run(struct op o) {
             if (seconds() - t > 10) return TIMEOUT; // nobody will store it
         return 0;
     case LAUNCH: issue((struct job *)o.a); return 0;
-    case LAUNCH_GIO: gio_device_run((struct gio_header *)o.a); return 0; // on one thread, as a CPU does
+    case LAUNCH_GIO: gio((struct gio_header *)o.a, o.n); return 0;
     case EVENT: case AWAIT: break;
     }
     struct event *v = (struct event *)o.a;
@@ -216,8 +230,8 @@ R cuDriverGetVersion(int *v) { *v = 13000; return obey(__func__); }
 R cuDeviceGetCount(int *n) { ENTER; *n = devices; return 0; }
 R cuDeviceGet(int *d, int i) { ENTER; *d = i; return i >= 0 && i < devices ? 0 : BAD_DEVICE; }
 R cuDeviceGetName(char *n, int l, int d) { ENTER; snprintf(n, (size_t)l, "no GPU (fake %d)", d); return 0; }
-// 75, 76: compute capability 9.i; 33, 34, 50: PCI bus, device, domain; 16: SMs. Of the others, all are "yes" or one.
-R cuDeviceGetAttribute(int *v, int a, int d) { ENTER; *v = a == 75 ? 9 : a == 76 ? d : a == 33 ? d + 1 : a == 34 || a == 50 ? 0 : a == 16 ? 2 : 1; return 0; }
+// 75, 76: compute capability 9.i; 33, 34, 50: PCI bus, device, domain; 16: SMs; 10, 39: threads of a warp and of an SM. Of the others, all are "yes" or one.
+R cuDeviceGetAttribute(int *v, int a, int d) { ENTER; *v = a == 75 ? 9 : a == 76 ? d : a == 33 ? d + 1 : a == 34 || a == 50 ? 0 : a == 16 ? SMS : a == 10 ? 32 : a == 39 ? 2048 : 1; return 0; }
 R cuDeviceTotalMem_v2(size_t *n, int d) { ENTER; *n = (size_t)(d + 1) * mib << 20; return 0; }
 R cuDeviceGetUuid_v2(unsigned char *u, int d) { ENTER; memset(u, 0xfa, 16); u[15] = (unsigned char)d; return 0; }
 R cuDeviceGetPCIBusId(char *n, int l, int d) { ENTER; snprintf(n, (size_t)l, "0000:%02x:00.0", (unsigned)d + 1); return 0; }
@@ -406,14 +420,64 @@ static R word(P a, struct op o, void *s) {
 }
 R cuStreamWriteValue32_v2(void *s, P a, u32 v, unsigned f) { IN_CONTEXT; return f ? INVALID : word(a, (struct op){WRITE, 0, v, 0}, s); }
 R cuStreamWaitValue32_v2(void *s, P a, u32 v, unsigned f) { IN_CONTEXT; return f ? INVALID : word(a, (struct op){WAIT, 0, v, 0}, s); }
-R cuModuleLoadData(void **m, const void *p) { *m = (char *)0 + (strstr(p, ".entry issue") ? 2 : 3); return strstr(p, ".entry issue") || strstr(p, ".entry gio_device(") ? 0 : INVALID; }
-R cuModuleGetFunction(void **f, void *m, const char *n) { *f = m; return strcmp(n, m == (char *)0 + 2 ? "issue" : "gio_device") ? NOT_FOUND : 0; }
-R cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *s, void **p, void **x) {
-    (void)gy, (void)gz, (void)by, (void)bz, (void)sh, (void)x;
-    P first = **(P **)p;
-    if (f == (char *)0 + 3) return gx == 1 && bx == 32 * (1 + ((struct gio_header *)first)->depth) ? queue(s, (struct op){LAUNCH_GIO, first, 0, 0}) : INVALID;
-    return gx == 1 && bx == 32 ? queue(s, (struct op){LAUNCH, first, 0, 0}) : INVALID;
+// A module is 2 where it has the kernel of kernel.cu, 3 where it has that of gpu/gio; so is its function.
+R cuModuleLoadData(void **m, const void *p) {
+    IN_CONTEXT;
+    *m = (char *)0 + (strstr(p, ".entry issue") ? 2 : 3);
+    return strstr(p, ".entry issue") || strstr(p, ".entry gio_device(") ? 0 : BAD_PTX;
 }
+R cuModuleGetFunction(void **f, void *m, const char *n) { IN_CONTEXT; *f = m; return strcmp(n, m == (char *)0 + 2 ? "issue" : "gio_device") ? NOT_FOUND : 0; }
+R cuModuleUnload(void *m) { IN_CONTEXT; return m ? 0 : INVALID; }
+R cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned sh, void *s, void **p, void **x) {
+    IN_CONTEXT;
+    P first = **(P **)p;
+    if (sh || x || gx != 1 || gy != 1 || gz != 1 || by != 1 || bz != 1) return INVALID;
+    if (f == (char *)0 + 3) { // state is device memory of the size that the kernel has, and zeroed
+        u32 depth = ((struct gio_header *)first)->depth;
+        int device;
+        char *state = reach(*(P *)p[1], 64 + 256 * depth, &device);
+        return state && device && bx == 32 * (1 + depth) ? queue(s, (struct op){LAUNCH_GIO, first, (P)state, *(u64 *)p[2]}) : INVALID;
+    }
+    return bx == 32 ? queue(s, (struct op){LAUNCH, first, 0, 0}) : INVALID;
+}
+
+// Green contexts. As of compute capability 9: parts are of 8 SMs, or of 2 where flags ignore who is scheduled together.
+struct resource { int type; char pad[92]; unsigned sms; char rest[44]; };
+R cuDeviceGetDevResource(int d, struct resource *r, int type) {
+    ENTER;
+    *r = (struct resource){.type = type, .sms = SMS};
+    return d < 0 || d >= devices ? BAD_DEVICE : type != 1 ? INVALID : 0;
+}
+R cuDevSmResourceSplitByCount(struct resource *r, unsigned *n, const struct resource *in, struct resource *rest, unsigned flags, unsigned least) {
+    ENTER;
+    unsigned unit = flags & 1 ? 2 : 8, size = least < unit ? unit : (least + unit - 1) / unit * unit, most = in->sms / size;
+    if (in->type != 1 || flags > 1) return INVALID;
+    if (!most) return PARTITION;
+    *n = r && *n < most ? *n : most;
+    for (unsigned i = 0; r && i < *n; i++) r[i] = (struct resource){.type = 1, .sms = size};
+    if (rest) *rest = (struct resource){.type = 1, .sms = in->sms - *n * size};
+    return 0;
+}
+R cuDevResourceGenerateDesc(void **desc, struct resource *r, unsigned n) { ENTER; *desc = (char *)0 + r->sms; return n == 1 && r->type == 1 && r->sms ? 0 : INVALID; }
+R cuGreenCtxCreate(void **g, void *desc, int d, unsigned flags) {
+    ENTER;
+    *g = desc;
+    return d < 0 || d >= devices ? BAD_DEVICE : flags != 1 || !desc ? INVALID : 0; // the default stream is required
+}
+R cuGreenCtxDestroy(void *g) { ENTER; return g ? 0 : BAD_CONTEXT; }
+
+// libcufile: a result is its own code and one of the driver.
+struct file_error { int code, driver; };
+struct file_description { int type; union { int fd; void *handle; } of; const void *functions; };
+struct file_error cuFileDriverOpen(void) { return (struct file_error){obey(__func__), 0}; }
+struct file_error cuFileDriverClose_v2(void) { return (struct file_error){obey(__func__), 0}; }
+struct file_error cuFileHandleRegister(void **h, struct file_description *d) {
+    struct stat st;
+    R e = obey(__func__);
+    *h = d;
+    return (struct file_error){e ? e : d->type != 1 || d->functions || fstat(d->of.fd, &st) || !S_ISREG(st.st_mode) ? BAD_FILE : 0, 0};
+}
+void cuFileHandleDeregister(void *h) { (void)h; }
 
 struct ipc { int pid, fd; size_t n; char rest[48]; };
 R cuIpcGetMemHandle(struct ipc *h, P d) {
