@@ -48,6 +48,8 @@ func (a *app) probeCommand() *cobra.Command {
 		Long: `Report the driver, the GPUs that this process sees, and for each of them which
 triggers work, from the best: ptx, memop, cpu. A trigger that can not be used comes
 with the reason. Without a driver or a GPU that is the report; the exit status is 0.
+The report also has what bounds a ring of each GPU, whether some of its SMs can be set
+apart (green contexts), and whether cuFile takes a file in --dir, which is made and removed.
 Of all GPUs of the machine NVIDIA's management library reports memory, MIG, NUMA
 nodes, health and what lies between them, where the program was built with cgo.
 
@@ -58,7 +60,9 @@ for a second, and gives it back.`,
 			return cli.Show(a.out, a.json, r, func() error { return a.print(r) })
 		}}
 	libraryFlag(c, &p.library)
-	cli.DurationVar(c.Flags(), &p.patience, "patience", 5*time.Second, "how long an operation of a GPU may take before its trigger counts as broken")
+	c.Flags().StringVar(&p.fileLibrary, "cufile", "", "path of libcufile, where the loader does not find the one wanted")
+	c.Flags().StringVar(&p.dir, "dir", "", "directory in which cuFile is tried; that of temporary files by default")
+	cli.DurationVar(c.Flags(), &p.patience, "patience", 5*time.Second, "how long an operation of a GPU, or cuFile, may take before it counts as broken")
 	return c
 }
 
@@ -108,10 +112,35 @@ func (a *app) print(r report) error {
 			if !rung.Works {
 				works = "not used: " + rung.Why
 			}
-			if _, err := fmt.Fprintf(a.out, "GPU %d, %s: %s\n", g.Number, rung.Trigger, strings.TrimSpace(works)); err != nil {
-				return err
-			}
+			fmt.Fprintf(a.out, "GPU %d, %s: %s\n", g.Number, rung.Trigger, strings.TrimSpace(works))
 		}
+		a.printCapabilities(g)
 	}
-	return nil
+	return a.printDirect(r.Direct)
+}
+
+// printCapabilities writes what bounds the rings of a GPU.
+func (a *app) printCapabilities(g gpu) {
+	if g.Problem != "" {
+		return
+	}
+	fmt.Fprintf(a.out, "GPU %d, ring: %d I/Os of an IOCB at most: %d SMs × %d warps × %d threads / 2\n", g.Number, g.Ring.NumIOCTX, g.Ring.UnitSMs, g.Ring.WarpsPerSM, g.Ring.ThreadsPerWarp)
+	if !g.Green.Works {
+		fmt.Fprintf(a.out, "GPU %d, green contexts: none: %s\n", g.Number, g.Green.Why)
+		return
+	}
+	fmt.Fprintf(a.out, "GPU %d, green contexts: work, from %d SMs of %d on, in steps of %d\n", g.Number, g.Green.Least, g.Green.SMs, g.Green.Granularity)
+}
+
+// printDirect writes whether there is a direct path between disks and GPUs.
+func (a *app) printDirect(d direct) (err error) {
+	switch {
+	case !d.Works:
+		_, err = fmt.Fprintf(a.out, "cuFile: none: %s\n", d.Why)
+	case d.Path == pathModule:
+		_, err = fmt.Fprintf(a.out, "cuFile: takes files in %s, by nvidia-fs\n", d.Dir)
+	default:
+		_, err = fmt.Fprintf(a.out, "cuFile: takes files in %s, in its compatibility mode: nvidia-fs is not loaded\n", d.Dir)
+	}
+	return err
 }

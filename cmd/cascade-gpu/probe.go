@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -30,6 +32,7 @@ type report struct {
 	Driver  driver  `json:"driver"`
 	GPUs    []gpu   `json:"gpus"`
 	Machine machine `json:"machine"`
+	Direct  direct  `json:"cufile"`
 }
 
 // machine is what NVIDIA's management library has, of all GPUs of the machine.
@@ -66,6 +69,8 @@ type gpu struct {
 	CopyEngines int    `json:"copy_engines"`
 	PCI         string `json:"pci"`
 	link
+	Ring    ring   `json:"ring"`
+	Green   green  `json:"green"`
 	Trigger string `json:"trigger"` // the best that works
 	Ladder  []rung `json:"ladder"`
 	Problem string `json:"problem,omitempty"` // why no trigger of the GPU's own could be tried
@@ -89,10 +94,12 @@ type rung struct {
 
 // prober looks at the machine.
 type prober struct {
-	library  string // of the driver; "" for the loader's
-	sys      string // where sysfs is
-	patience time.Duration
-	manage   func() ([]nvml.GPU, [][]nvml.Distance, error)
+	library     string // of the driver; "" for the loader's
+	fileLibrary string // of cuFile; "" for the loader's
+	dir         string // in which cuFile is tried; "" for that of temporary files
+	sys         string // where sysfs is
+	patience    time.Duration
+	manage      func() ([]nvml.GPU, [][]nvml.Distance, error)
 }
 
 // managed asks the management library.
@@ -127,40 +134,42 @@ func (p prober) probe() report {
 	r.Driver.Found = !errors.Is(err, cuda.ErrNoDriver)
 	if err != nil {
 		r.Driver.Problem = err.Error()
+		r.Direct.Why = r.Driver.Problem
 		return r
 	}
 	version, err := d.Version()
 	n, err2 := d.Devices()
 	if err := errors.Join(err, err2); err != nil {
 		r.Driver.Problem = err.Error()
+		r.Direct.Why = r.Driver.Problem
 		return r
 	}
 	r.Driver.CUDA = cudaVersion(version)
 	for i := range n {
 		r.GPUs = append(r.GPUs, p.gpu(d, i))
 	}
+	r.Direct = p.direct()
 	return r
 }
 
 func (p prober) gpu(d *cuda.Driver, number int) gpu {
-	g := gpu{Number: number, Trigger: triggerCPU}
+	g := gpu{Number: number}
 	dev, problem := d.Device(number)
 	if problem == nil {
 		problem = g.describe(dev)
 	}
 	g.link = p.link(g.PCI)
 	if problem == nil {
-		var memop error
-		memop, problem = p.withContext(dev, &g)
-		g.Ladder = append(g.Ladder, rung{Trigger: triggerPTX, Why: "this build has no kernel"}, tried(triggerMemop, memop))
-		if memop == nil && problem == nil {
-			g.Trigger = triggerMemop
-		}
+		var kernel, memop error
+		kernel, memop, problem = p.withContext(dev, &g)
+		g.Ladder = append(g.Ladder, tried(triggerPTX, kernel), tried(triggerMemop, memop))
 	}
 	if problem != nil {
-		g.Problem, g.Ladder = problem.Error(), []rung{{Trigger: triggerPTX, Why: problem.Error()}, {Trigger: triggerMemop, Why: problem.Error()}}
+		why := problem.Error()
+		g.Problem, g.Green.Why, g.Ladder = why, cmp.Or(g.Green.Why, why), []rung{{Trigger: triggerPTX, Why: why}, {Trigger: triggerMemop, Why: why}}
 	}
 	g.Ladder = append(g.Ladder, rung{Trigger: triggerCPU, Works: true})
+	g.Trigger = g.Ladder[slices.IndexFunc(g.Ladder, func(r rung) bool { return r.Works })].Trigger
 	return g
 }
 
@@ -173,7 +182,7 @@ func tried(trigger string, err error) rung {
 
 // describe asks what takes no context.
 func (g *gpu) describe(dev cuda.Device) error {
-	var errs [7]error
+	var errs [8]error
 	var major, minor int
 	g.Name, errs[0] = dev.Name()
 	g.UUID, errs[1] = dev.UUID()
@@ -183,6 +192,8 @@ func (g *gpu) describe(dev cuda.Device) error {
 	major, errs[5] = dev.Attribute(cuda.CapabilityMajor)
 	minor, errs[6] = dev.Attribute(cuda.CapabilityMinor)
 	g.Capability = fmt.Sprintf("%d.%d", major, minor)
+	facts, err := deviceFacts(dev)
+	g.Ring, errs[7] = ringOf(facts), err
 	return errors.Join(errs[:]...)
 }
 
@@ -209,37 +220,52 @@ func (p prober) link(pci string) link {
 	return l
 }
 
-// withContext asks and tries what takes a context: why memory operations do not
+// withContext asks and tries what takes a context: why the kernel and memory operations do not
 // work, and why nothing could be tried.
-func (p prober) withContext(dev cuda.Device, g *gpu) (memop, problem error) {
+func (p prober) withContext(dev cuda.Device, g *gpu) (kernel, memop, problem error) {
 	c, err := dev.Retain()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if g.Free, _, err = c.MemInfo(); err == nil {
 		memop = p.tryMemop(c)
+		if errors.Is(memop, errSlow) { // no module can be loaded beside a stream that waits
+			g.Green.Why, kernel = memop.Error(), fmt.Errorf("not tried: %w", memop)
+		} else {
+			g.Green = tryGreen(c)
+			kernel = p.tryKernel(c, g.Ring.facts())
+		}
 	}
-	if !errors.Is(memop, errSlow) { // what is still under way must not lose its memory
+	if !errors.Is(kernel, errSlow) { // what is still under way must not lose its memory
 		err = errors.Join(err, c.Release())
 	}
-	return memop, err
+	return kernel, memop, err
 }
 
-var errSlow = errors.New("a memory operation did not end in time")
+// errSlow means that a GPU still works for the probe, and has the memory of that.
+var errSlow = errors.New("an operation of the GPU did not end in time")
+
+// oneConnection refuses the setting with which what waits stops all else.
+func oneConnection() error {
+	if os.Getenv("CUDA_DEVICE_MAX_CONNECTIONS") == "1" {
+		return errors.New("CUDA_DEVICE_MAX_CONNECTIONS is 1: a stream that waits would stop every other; unset it, or set 8")
+	}
+	return nil
+}
 
 // tryMemop has a stream wait for a word that is there, and store another.
 func (p prober) tryMemop(c *cuda.Context) (err error) {
-	if os.Getenv("CUDA_DEVICE_MAX_CONNECTIONS") == "1" {
-		return errors.New("CUDA_DEVICE_MAX_CONNECTIONS is 1: a stream that waits would stop every other; unset it, or set 8")
+	if err := oneConnection(); err != nil {
+		return err
 	}
 	page, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return fmt.Errorf("a page for words: %w", err)
 	}
-	var undo []func() error
+	var undo cleanup
 	defer func() {
-		for i := len(undo) - 1; i >= 0 && !errors.Is(err, errSlow); i-- {
-			err = errors.Join(err, undo[i]())
+		if !errors.Is(err, errSlow) {
+			err = errors.Join(err, undo.run())
 		}
 	}()
 	undo = append(undo, func() error { return unix.Munmap(page) })
@@ -267,7 +293,7 @@ func (p prober) tryMemop(c *cuda.Context) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 	defer cancel()
 	if err = s.Await(ctx); errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("%w: waited %v", errSlow, p.patience)
+		return fmt.Errorf("%w: memory operations, waited %v", errSlow, p.patience)
 	}
 	if err == nil && atomic.LoadUint32(ended) != 2 {
 		err = errors.New("the word that a stream stored did not reach the host")

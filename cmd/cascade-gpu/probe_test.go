@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,7 +52,8 @@ func TestProbeWithoutDriver(t *testing.T) {
 }
 
 func TestProbe(t *testing.T) {
-	r, table := probed(t, "--library", fakecuda.Library(t))
+	dir := t.TempDir()
+	r, table := probed(t, "--library", fakecuda.Library(t), "--cufile", fakecuda.Library(t), "--dir", dir)
 	if !r.Driver.Found || r.Driver.CUDA != "13.0" || len(r.GPUs) != 1 {
 		t.Fatalf("the driver: %+v", r)
 	}
@@ -59,27 +61,49 @@ func TestProbe(t *testing.T) {
 	if g.Name != "no GPU (fake 0)" || g.Capability != "9.0" || g.PCI != "0000:01:00.0" || g.Free <= 0 || g.Free > g.Bytes || g.Problem != "" {
 		t.Errorf("the GPU: %+v", g)
 	}
-	if g.Trigger != triggerMemop || len(g.Ladder) != 3 || g.Ladder[0].Works || g.Ladder[0].Why == "" || !g.Ladder[1].Works || !g.Ladder[2].Works {
+	if want := []rung{{triggerPTX, true, ""}, {triggerMemop, true, ""}, {triggerCPU, true, ""}}; g.Trigger != triggerPTX || !slices.Equal(g.Ladder, want) {
 		t.Errorf("the ladder: %+v", g)
 	}
-	if !strings.Contains(table, "GPU 0, memop: works") || !strings.Contains(table, "GPU 0, ptx: not used: this build has no kernel") {
-		t.Errorf("the table says\n%s", table)
+	if want := (ring{UnitSMs: 2, WarpsPerSM: 64, ThreadsPerWarp: 32, NumIOCTX: 2048}); g.Ring != want {
+		t.Errorf("the ring: %+v, want %+v", g.Ring, want)
+	}
+	if want := (green{Works: true, SMs: 20, Least: 2, Granularity: 2}); g.Green != want {
+		t.Errorf("green contexts: %+v, want %+v", g.Green, want)
+	}
+	if !r.Direct.Found || !r.Direct.Works || r.Direct.Dir != dir || r.Direct.Path == "" {
+		t.Errorf("cuFile: %+v", r.Direct)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("the probe left %v, %v", left, err)
+	}
+	for _, want := range []string{"GPU 0, memop: works", "GPU 0, ptx: works", "2048 I/Os of an IOCB", "from 2 SMs of 20 on, in steps of 2", "cuFile: takes files in " + dir} {
+		if !strings.Contains(table, want) {
+			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
 	}
 }
 
-// TestLadder tries that each reason takes a GPU one trigger down, and that the
+// TestLadder tries that each reason takes a GPU one trigger down, or both, and that the
 // report has it.
 func TestLadder(t *testing.T) {
+	const slow, quick = 10 * time.Second, 50 * time.Millisecond
 	for name, c := range map[string]struct {
-		rules, connections, why string
-		patience                time.Duration
+		rules, connections string
+		patience           time.Duration
+		leaves             bool // its context, to what is under way
+		ptx, memop         string
 	}{
-		"one connection":  {connections: "1", why: "CUDA_DEVICE_MAX_CONNECTIONS is 1"},
-		"not supported":   {rules: "cuStreamWaitValue32_v2=801", why: "CUDA_ERROR_NOT_SUPPORTED"},
-		"it never ends":   {rules: "wait~300", patience: 20 * time.Millisecond, why: "did not end in time"},
-		"the copy fails":  {rules: "write=719", why: "CUDA_ERROR_LAUNCH_FAILED"},
-		"no context":      {rules: "cuDevicePrimaryCtxRetain=2", why: "CUDA_ERROR_OUT_OF_MEMORY"},
-		"no registration": {rules: "cuMemHostRegister_v2=801", why: "cuMemHostRegister_v2"},
+		"one connection":          {connections: "1", ptx: "CUDA_DEVICE_MAX_CONNECTIONS is 1", memop: "CUDA_DEVICE_MAX_CONNECTIONS is 1"},
+		"no memory operations":    {rules: "cuStreamWaitValue32_v2=801", memop: "CUDA_ERROR_NOT_SUPPORTED"},
+		"one never ends":          {rules: "wait~300", patience: quick, leaves: true, ptx: "not tried", memop: "did not end in time"},
+		"one fails":               {rules: "write=719", ptx: "CUDA_ERROR_LAUNCH_FAILED", memop: "CUDA_ERROR_LAUNCH_FAILED"},
+		"no context":              {rules: "cuDevicePrimaryCtxRetain=2", ptx: "CUDA_ERROR_OUT_OF_MEMORY", memop: "CUDA_ERROR_OUT_OF_MEMORY"},
+		"no registration":         {rules: "cuMemHostRegister_v2=801", ptx: "cuMemHostRegister_v2", memop: "cuMemHostRegister_v2"},
+		"no compiler":             {rules: "cuModuleLoadData=221", ptx: "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"},
+		"an old driver":           {rules: "cuModuleLoadData=222", ptx: "a newer driver has it"},
+		"no launch":               {rules: "cuLaunchKernel=701", ptx: "LAUNCH_OUT_OF_RESOURCES"},
+		"the kernel fails":        {rules: "launch=700", ptx: "CUDA_ERROR_ILLEGAL_ADDRESS"},
+		"the kernel does nothing": {rules: "launch~1000", patience: 4 * quick, leaves: true, ptx: "did not end in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := cuda.Open(fakecuda.Library(t)); err != nil {
@@ -87,13 +111,85 @@ func TestLadder(t *testing.T) {
 			}
 			fakecuda.Rules(t, c.rules)
 			t.Setenv("CUDA_DEVICE_MAX_CONNECTIONS", c.connections)
-			if c.patience > 0 { // the probe leaves its context to what is under way
+			if c.leaves {
 				t.Cleanup(func() { release(t) })
 			}
-			p := prober{library: fakecuda.Library(t), sys: t.TempDir(), patience: cmp.Or(c.patience, 10*time.Second), manage: managed}
+			p := prober{library: fakecuda.Library(t), fileLibrary: fakecuda.Library(t), sys: t.TempDir(), dir: t.TempDir(), patience: cmp.Or(c.patience, slow), manage: managed}
 			g := p.probe().GPUs[0]
-			if g.Trigger != triggerCPU || g.Ladder[1].Works || !strings.Contains(g.Ladder[1].Why, c.why) {
-				t.Errorf("%+v, want the trigger cpu and %q", g, c.why)
+			for i, want := range []string{c.ptx, c.memop} {
+				if rung := g.Ladder[i]; rung.Works != (want == "") || !strings.Contains(rung.Why, want) {
+					t.Errorf("%+v, want it not to work for %q", rung, want)
+				}
+			}
+			want := triggerCPU
+			if c.ptx == "" {
+				want = triggerPTX
+			} else if c.memop == "" {
+				want = triggerMemop
+			}
+			if g.Trigger != want {
+				t.Errorf("the trigger %s, want %s", g.Trigger, want)
+			}
+		})
+	}
+}
+
+// TestGreenReasons: a driver that can not set SMs apart is a reason, and triggers work all the same.
+func TestGreenReasons(t *testing.T) {
+	for name, c := range map[string]struct{ rules, why string }{
+		"it has none":      {"cuDeviceGetDevResource=801", "CUDA_ERROR_NOT_SUPPORTED"},
+		"no part":          {"cuDevSmResourceSplitByCount=914", "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"},
+		"no description":   {"cuDevResourceGenerateDesc=1", "cuDevResourceGenerateDesc"},
+		"no green context": {"cuGreenCtxCreate=2", "CUDA_ERROR_OUT_OF_MEMORY"},
+		"it does not end":  {"cuGreenCtxDestroy=999", "cuGreenCtxDestroy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := cuda.Open(fakecuda.Library(t)); err != nil {
+				t.Fatal(err)
+			}
+			fakecuda.Rules(t, c.rules)
+			p := prober{library: fakecuda.Library(t), fileLibrary: fakecuda.Library(t), sys: t.TempDir(), dir: t.TempDir(), patience: 10 * time.Second, manage: managed}
+			g := p.probe().GPUs[0]
+			if g.Green.Works || !strings.Contains(g.Green.Why, c.why) || g.Trigger != triggerPTX || g.Ring.UnitSMs != 2 {
+				t.Errorf("%+v, want no green contexts for %q, and the trigger ptx", g, c.why)
+			}
+		})
+	}
+}
+
+// TestDirect tries cuFile: the module decides the path, and what is missing or silent is a reason.
+func TestDirect(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for name, c := range map[string]struct {
+		rules, library, dir, path, why string
+		patience                       time.Duration
+		module, missing                bool
+	}{
+		"the module":          {module: true, path: pathModule},
+		"without the module":  {path: pathCompatibility},
+		"no library":          {library: none, why: "no cuFile library", missing: true},
+		"no directory":        {dir: none, why: "name another directory", missing: true},
+		"it does not open":    {rules: "cuFileDriverOpen=5001", why: "CU_FILE_DRIVER_NOT_INITIALIZED"},
+		"it refuses the file": {rules: "cuFileHandleRegister=5008", why: "CU_FILE_IO_NOT_SUPPORTED"},
+		"it does not answer":  {rules: "cuFileDriverOpen~300", patience: 20 * time.Millisecond, why: "did not answer in time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := cuda.Open(fakecuda.Library(t)); err != nil {
+				t.Fatal(err)
+			}
+			fakecuda.Rules(t, c.rules)
+			p := prober{fileLibrary: cmp.Or(c.library, fakecuda.Library(t)), sys: t.TempDir(), dir: cmp.Or(c.dir, t.TempDir()), patience: cmp.Or(c.patience, 10*time.Second)}
+			if c.module {
+				if err := os.MkdirAll(filepath.Join(p.sys, "module/nvidia_fs"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			d := p.direct()
+			if d.Works != (c.why == "") || d.Path != c.path || d.Module != c.module || d.Found == c.missing || !strings.Contains(d.Why, c.why) {
+				t.Errorf("%+v, want the path %q, and %q", d, c.path, c.why)
+			}
+			if left, _ := os.ReadDir(p.dir); len(left) != 0 {
+				t.Errorf("the probe left %v", left)
 			}
 		})
 	}
