@@ -20,7 +20,7 @@
 //
 // of which a rank uses nvme, and with it store, where that is configured, and direct
 // for clients that ask for a ring. The program cascade-gpu uses cuda and nvml to look
-// at GPUs, hbm and gio to measure, and makes profiles for slack.
+// at GPUs and to try gio's kernel, hbm and gio to measure, and makes profiles for slack.
 //
 // The seam is tiers.Memory, which hbm and nvme have; in a rank tiers/host
 // stands in for device memory. This package does not decide what stays or moves, and

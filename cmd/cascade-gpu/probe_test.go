@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,22 @@ func TestProbe(t *testing.T) {
 	for _, want := range []string{"GPU 0, memop: works", "GPU 0, ptx: works", "2048 I/Os of an IOCB", "from 2 SMs of 20 on, in steps of 2", "cuFile: takes files in " + dir} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
+		}
+	}
+}
+
+// TestDocumentedFields: what the report has of a ring, of green contexts and of cuFile is in docs/gpu.md.
+func TestDocumentedFields(t *testing.T) {
+	text, err := os.ReadFile("../../docs/gpu.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []any{ring{}, green{}, direct{}, rung{}} {
+		for i := range reflect.TypeOf(part).NumField() {
+			name, _, _ := strings.Cut(reflect.TypeOf(part).Field(i).Tag.Get("json"), ",")
+			if name == "" || !bytes.Contains(text, []byte("`"+name+"`")) {
+				t.Errorf("docs/gpu.md lacks %q of %T", name, part)
+			}
 		}
 	}
 }

@@ -32,7 +32,7 @@ func (a *app) profileCommand() *cobra.Command {
 how long launches of reads and writes take on the disk of --dir, by their number of
 IOCBs, which is measured, and how long layers compute, which is computed from the figures
 of the GPU and of the model that flags give (default: Llama3-8B on an H100). The output
-says which is which. Where a driver is found, the GPU's name and SMs are its own.
+says which is which. Where a driver is found, the GPU's name, its SMs and those that launches occupy are its own.
 
 The profile is written below --folder by a name that follows from --model, the GPU and
 --configuration. One that is there is used again, and nothing is measured. What is written
@@ -88,7 +88,7 @@ below --dir is removed again. docs/gpu-store.md has the format.`,
 	return c
 }
 
-// describeGPU has the driver name the GPU and count its SMs, where the flags do not.
+// describeGPU has the driver name the GPU, count its SMs, where the flags do not, and say what bounds its ring.
 func describeGPU(library string, number int, haveSMs bool, o *profiling.Options) error {
 	if o.GPU != "" {
 		return nil
@@ -106,9 +106,11 @@ func describeGPU(library string, number int, haveSMs bool, o *profiling.Options)
 	}
 	name, err1 := dev.Name()
 	sms, err2 := dev.Attribute(cuda.Multiprocessors)
-	if err := errors.Join(err1, err2); err != nil {
+	ring, err3 := deviceFacts(dev)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return fmt.Errorf("gpu profile: %w", err)
 	}
+	o.Figures.Ring = ring
 	if o.GPU = name; !haveSMs {
 		m := &o.Figures
 		m.SMs, m.FreeSMs, m.DecodeSMs = sms, min(m.FreeSMs, sms), min(m.DecodeSMs, sms) // a small GPU has no more

@@ -8,6 +8,7 @@ import (
 
 	"cascadekv/cmd/cascade-bench/slackbench"
 	"cascadekv/cmd/cascade-gpu/profiling"
+	"cascadekv/gpu/gio"
 	"cascadekv/internal/cli"
 	"cascadekv/internal/testing/fakecuda"
 	"cascadekv/internal/testing/race"
@@ -38,13 +39,16 @@ func TestProfile(t *testing.T) {
 // TestDescribeGPU: flags go before what the driver says.
 func TestDescribeGPU(t *testing.T) {
 	o := profiling.Options{Figures: slackbench.Llama8B()}
-	o.Figures.SMs = 7
+	o.Figures.SMs, o.Figures.Ring = 7, gio.Facts{}
 	if err := describeGPU(fakecuda.Library(t), 0, true, &o); err != nil || o.GPU != "no GPU (fake 0)" || o.Figures.SMs != 7 {
 		t.Errorf("%+v, %v", o, err)
 	}
 	o.GPU = ""
 	if err := describeGPU(fakecuda.Library(t), 0, false, &o); err != nil || o.Figures.SMs == 7 || o.Figures.SMs < 1 {
 		t.Errorf("%d SMs, %v", o.Figures.SMs, err)
+	}
+	if o.Figures.Ring != gio.H100 { // the stand-in is like one
+		t.Errorf("the ring: %+v", o.Figures.Ring)
 	}
 	o.GPU = "another"
 	if err := describeGPU("/nonexistent", 0, false, &o); err != nil || o.GPU != "another" {

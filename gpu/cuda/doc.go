@@ -28,9 +28,15 @@
 //
 // # What blocks
 //
-// While a stream waits for a word (Stream.WaitValue), Context.Free and
-// Context.Unregister wait with it. Free before the first wait or after the last,
-// and bound each wait by a goroutine that can store the word.
+// While a stream waits for a word (Stream.WaitValue), Context.Free, Context.Unregister,
+// Context.LoadModule and Module.Unload wait with it. Free before the first wait or after the last,
+// and bound each wait by a goroutine that can store the word. Free waits for a kernel that
+// is under way too.
+//
+// # cuFile
+//
+// Files is NVIDIA's library for transfers between files and device memory, loaded in the same
+// way, as far as it takes to know whether a machine has it.
 //
 // The package links libc and libdl dynamically, so that a static program must not
 // import it; it does not decide what is copied or when, and starts no goroutine.

@@ -1,10 +1,12 @@
 package slackbench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
 
+	"cascadekv/gpu/gio"
 	"cascadekv/gpu/slack"
 )
 
@@ -19,12 +21,13 @@ type Model struct {
 	MaxTokens   int     // of a prompt, for the profile
 
 	SMs       int
-	Flops     float64 // that compute reaches
-	Memory    float64 // bytes a second of device memory
-	Overhead  float64 // of a layer besides its arithmetic
-	Tile      int     // compute takes tokens in tiles of so many
-	FreeSMs   int     // that a layer's compute leaves
-	DecodeSMs int     // that a decode step leaves
+	Flops     float64   // that compute reaches
+	Memory    float64   // bytes a second of device memory
+	Overhead  float64   // of a layer besides its arithmetic
+	Tile      int       // compute takes tokens in tiles of so many
+	FreeSMs   int       // that a layer's compute leaves
+	DecodeSMs int       // that a decode step leaves
+	Ring      gio.Facts // of the GPU; default gio.H100
 
 	ReadRate, WriteRate float64 // bytes a second of all disks
 	LaunchTime          float64 // of one launch besides its transfers
@@ -71,9 +74,17 @@ func (m *Model) launch(k slack.Kind, n int) float64 {
 	return m.LaunchTime + float64(int64(n)*m.iocbBytes())/rate
 }
 
-// launchSMs is what n IOCBs occupy: two SMs for each 2,048 transfers, as Tutti
-// has it for an H100.
-func (m *Model) launchSMs(n int) int { return 2 * ((n*m.Transfers + 2047) / 2048) }
+// ring is what the GPU can set apart for I/O, and how many I/Os that has threads for.
+func (m *Model) ring() (sms, ios int) {
+	f := cmp.Or(m.Ring, gio.H100)
+	return f.UnitSMs, f.NumIOCTX()
+}
+
+// launchSMs is what n IOCBs occupy: on an H100 two SMs for each 2,048 transfers, as Tutti has it.
+func (m *Model) launchSMs(n int) int {
+	sms, ios := m.ring()
+	return sms * ((n*m.Transfers + ios - 1) / ios)
+}
 
 // Check returns what is wrong with a model.
 func (m *Model) Check() error {
@@ -82,6 +93,9 @@ func (m *Model) Check() error {
 		if n < 1 {
 			return fmt.Errorf("%d %s, at least one wanted", n, name)
 		}
+	}
+	if sms, ios := m.ring(); sms < 1 || m.Transfers > ios {
+		return fmt.Errorf("%d transfers of an IOCB, at most %d wanted: so many have %d SMs of the GPU threads for", m.Transfers, ios, sms)
 	}
 	if m.MaxTokens < 32*m.BlockTokens {
 		return fmt.Errorf("prompts of %d tokens, at least a step of %d wanted", m.MaxTokens, 32*m.BlockTokens)

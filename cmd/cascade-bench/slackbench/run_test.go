@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"cascadekv/gpu/gio"
 	"cascadekv/gpu/slack"
 )
 
@@ -176,5 +177,21 @@ func TestReport(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
 		t.Errorf("no number in\n%s", out.String())
+	}
+}
+
+// TestRing: what IOCBs occupy follows from the GPU, and an IOCB has no more transfers than those SMs have threads for.
+func TestRing(t *testing.T) {
+	m := Llama8B()
+	m.Transfers = 1024
+	for want, f := range map[int]gio.Facts{4: {}, 8: {UnitSMs: 2, WarpsPerSM: 48, ThreadsPerWarp: 32}, 32: {UnitSMs: 8, WarpsPerSM: 8, ThreadsPerWarp: 32}} {
+		m.Ring = f
+		if got := m.launchSMs(4); got != want || m.Check() != nil {
+			t.Errorf("4 IOCBs on %+v: %d SMs, want %d, %v", f, got, want, m.Check())
+		}
+	}
+	m.Ring = gio.Facts{UnitSMs: 1, WarpsPerSM: 32, ThreadsPerWarp: 32}
+	if err := m.Check(); err == nil {
+		t.Error("1,024 transfers of an IOCB on a GPU with threads for 512")
 	}
 }
