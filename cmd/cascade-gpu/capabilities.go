@@ -16,17 +16,20 @@ import (
 
 // ring is what the ring of a GPU follows from.
 type ring struct {
-	UnitSMs        int `json:"unit_sms"`
-	WarpsPerSM     int `json:"warps_per_sm"`
-	ThreadsPerWarp int `json:"threads_per_warp"`
-	NumIOCTX       int `json:"num_ioctx"` // the most I/Os of an IOCB
+	UnitSMs        int    `json:"unit_sms"`
+	WarpsPerSM     int    `json:"warps_per_sm"`
+	ThreadsPerWarp int    `json:"threads_per_warp"`
+	NumIOCTX       int    `json:"num_ioctx"`        // the most I/Os of an IOCB
+	Engine         string `json:"engine,omitempty"` // that served when the kernel was tried
 }
 
 func (r ring) facts() gio.Facts {
 	return gio.Facts{UnitSMs: r.UnitSMs, WarpsPerSM: r.WarpsPerSM, ThreadsPerWarp: r.ThreadsPerWarp}
 }
 
-func ringOf(f gio.Facts) ring { return ring{f.UnitSMs, f.WarpsPerSM, f.ThreadsPerWarp, f.NumIOCTX()} }
+func ringOf(f gio.Facts) ring {
+	return ring{UnitSMs: f.UnitSMs, WarpsPerSM: f.WarpsPerSM, ThreadsPerWarp: f.ThreadsPerWarp, NumIOCTX: f.NumIOCTX()}
+}
 
 // green is whether SMs can be set apart for I/O by a green context.
 type green struct {

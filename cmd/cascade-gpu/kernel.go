@@ -54,9 +54,10 @@ func (c cleanup) run() (err error) {
 	return err
 }
 
-// tryKernel has the kernel of gpu/gio start reads on a small ring in pinned memory, and compares what it read.
+// tryKernel has the kernel of gpu/gio start reads on a small ring in pinned memory, and compares what it read. It
+// sets the engine of r.
 // After errSlow nothing is given back: the kernel may still use it.
-func (p prober) tryKernel(c *cuda.Context, facts gio.Facts) (err error) {
+func (p prober) tryKernel(c *cuda.Context, r *ring) (err error) {
 	if err := oneConnection(); err != nil {
 		return err
 	}
@@ -74,10 +75,11 @@ func (p prober) tryKernel(c *cuda.Context, facts gio.Facts) (err error) {
 		return err
 	}
 	undo = append(undo, file.Close)
-	s, err := gio.Serve(gio.Options{Depth: kernelDepth, NumIOCTX: min(kernelReads, facts.NumIOCTX()), Device: facts, Files: []*os.File{file}, DataBytes: kernelReads * kernelBytes})
+	s, err := gio.Serve(gio.Options{Depth: kernelDepth, NumIOCTX: min(kernelReads, r.NumIOCTX), Device: r.facts(), Files: []*os.File{file}, DataBytes: kernelReads * kernelBytes})
 	if err != nil {
 		return err
 	}
+	r.Engine = s.Engine()
 	undo = append(undo, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 		defer cancel()

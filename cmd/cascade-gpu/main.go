@@ -97,6 +97,9 @@ func (a *app) print(r report) error {
 		_, err := fmt.Fprintf(a.out, "%s\ntrigger: cpu\n", r.Driver.Problem)
 		return err
 	}
+	if r.Driver.Emulated {
+		fmt.Fprintln(a.out, "emulated: the driver is the stand-in, and what follows proves nothing of a GPU")
+	}
 	fmt.Fprintf(a.out, "driver for CUDA %s, %d GPUs\n", r.Driver.CUDA, len(r.GPUs))
 	rows := [][]string{{"GPU", "NAME", "MEMORY", "FREE", "PCI", "NUMA NODE", "TRIGGER", "PROBLEM"}}
 	for _, g := range r.GPUs {

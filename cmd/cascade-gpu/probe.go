@@ -53,9 +53,10 @@ type unhealthy struct {
 
 // driver is the library. Problem says why there is none, or none that works.
 type driver struct {
-	Found   bool   `json:"found"` // a library was loaded
-	CUDA    string `json:"cuda,omitempty"`
-	Problem string `json:"problem,omitempty"`
+	Found    bool   `json:"found"` // a library was loaded
+	Emulated bool   `json:"emulated,omitempty"`
+	CUDA     string `json:"cuda,omitempty"`
+	Problem  string `json:"problem,omitempty"`
 }
 
 // gpu is a device that the process sees.
@@ -99,6 +100,7 @@ type prober struct {
 	dir         string // in which cuFile is tried; "" for that of temporary files
 	sys         string // where sysfs is
 	patience    time.Duration
+	slow        error // of a GPU that still works for the probe: calls for another could wait for it
 	manage      func() ([]nvml.GPU, [][]nvml.Distance, error)
 }
 
@@ -145,15 +147,18 @@ func (p prober) probe() report {
 		return r
 	}
 	r.Driver.CUDA = cudaVersion(version)
+	r.Driver.Emulated = d.Has(emulator)
 	for i := range n {
-		r.GPUs = append(r.GPUs, p.gpu(d, i))
+		g, slow := p.gpu(d, i)
+		r.GPUs, p.slow = append(r.GPUs, g), cmp.Or(p.slow, slow)
 	}
 	r.Direct = p.direct()
 	return r
 }
 
-func (p prober) gpu(d *cuda.Driver, number int) gpu {
-	g := gpu{Number: number}
+// gpu reports a GPU, and the error, if it is errSlow, of what it did not end.
+func (p prober) gpu(d *cuda.Driver, number int) (g gpu, slow error) {
+	g.Number = number
 	dev, problem := d.Device(number)
 	if problem == nil {
 		problem = g.describe(dev)
@@ -163,6 +168,9 @@ func (p prober) gpu(d *cuda.Driver, number int) gpu {
 		var kernel, memop error
 		kernel, memop, problem = p.withContext(dev, &g)
 		g.Ladder = append(g.Ladder, tried(triggerPTX, kernel), tried(triggerMemop, memop))
+		if errors.Is(kernel, errSlow) {
+			slow = kernel
+		}
 	}
 	if problem != nil {
 		why := problem.Error()
@@ -170,7 +178,7 @@ func (p prober) gpu(d *cuda.Driver, number int) gpu {
 	}
 	g.Ladder = append(g.Ladder, rung{Trigger: triggerCPU, Works: true})
 	g.Trigger = g.Ladder[slices.IndexFunc(g.Ladder, func(r rung) bool { return r.Works })].Trigger
-	return g
+	return g, slow
 }
 
 func tried(trigger string, err error) rung {
@@ -223,6 +231,9 @@ func (p prober) link(pci string) link {
 // withContext asks and tries what takes a context: why the kernel and memory operations do not
 // work, and why nothing could be tried.
 func (p prober) withContext(dev cuda.Device, g *gpu) (kernel, memop, problem error) {
+	if p.slow != nil {
+		return nil, nil, fmt.Errorf("not tried beside another GPU: %w", p.slow)
+	}
 	c, err := dev.Retain()
 	if err != nil {
 		return nil, nil, err
@@ -233,7 +244,7 @@ func (p prober) withContext(dev cuda.Device, g *gpu) (kernel, memop, problem err
 			g.Green.Why, kernel = memop.Error(), fmt.Errorf("not tried: %w", memop)
 		} else {
 			g.Green = tryGreen(c)
-			kernel = p.tryKernel(c, g.Ring.facts())
+			kernel = p.tryKernel(c, &g.Ring)
 		}
 	}
 	if !errors.Is(kernel, errSlow) { // what is still under way must not lose its memory

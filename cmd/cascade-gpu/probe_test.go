@@ -55,7 +55,7 @@ func TestProbeWithoutDriver(t *testing.T) {
 func TestProbe(t *testing.T) {
 	dir := t.TempDir()
 	r, table := probed(t, "--library", fakecuda.Library(t), "--cufile", fakecuda.Library(t), "--dir", dir)
-	if !r.Driver.Found || r.Driver.CUDA != "13.0" || len(r.GPUs) != 1 {
+	if !r.Driver.Found || !r.Driver.Emulated || r.Driver.CUDA != "13.0" || len(r.GPUs) != 1 {
 		t.Fatalf("the driver: %+v", r)
 	}
 	g := r.GPUs[0]
@@ -65,7 +65,7 @@ func TestProbe(t *testing.T) {
 	if want := []rung{{triggerPTX, true, ""}, {triggerMemop, true, ""}, {triggerCPU, true, ""}}; g.Trigger != triggerPTX || !slices.Equal(g.Ladder, want) {
 		t.Errorf("the ladder: %+v", g)
 	}
-	if want := (ring{UnitSMs: 2, WarpsPerSM: 64, ThreadsPerWarp: 32, NumIOCTX: 2048}); g.Ring != want {
+	if want := (ring{UnitSMs: 2, WarpsPerSM: 64, ThreadsPerWarp: 32, NumIOCTX: 2048, Engine: g.Ring.Engine}); g.Ring != want || g.Ring.Engine == "" {
 		t.Errorf("the ring: %+v, want %+v", g.Ring, want)
 	}
 	if want := (green{Works: true, SMs: 20, Least: 2, Granularity: 2}); g.Green != want {
@@ -77,7 +77,7 @@ func TestProbe(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("the probe left %v, %v", left, err)
 	}
-	for _, want := range []string{"GPU 0, memop: works", "GPU 0, ptx: works", "2048 I/Os of an IOCB", "from 2 SMs of 20 on, in steps of 2", "cuFile: takes files in " + dir} {
+	for _, want := range []string{"emulated", "GPU 0, memop: works", "GPU 0, ptx: works", "2048 I/Os of an IOCB", "from 2 SMs of 20 on, in steps of 2", "cuFile: takes files in " + dir} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
 		}
@@ -118,6 +118,7 @@ func TestLadder(t *testing.T) {
 		"no registration":         {rules: "cuMemHostRegister_v2=801", ptx: "cuMemHostRegister_v2", memop: "cuMemHostRegister_v2"},
 		"no compiler":             {rules: "cuModuleLoadData=221", ptx: "CUDA_ERROR_JIT_COMPILER_NOT_FOUND"},
 		"an old driver":           {rules: "cuModuleLoadData=222", ptx: "a newer driver has it"},
+		"it does not unload":      {rules: "cuModuleUnload=1", ptx: "cuModuleUnload"},
 		"no launch":               {rules: "cuLaunchKernel=701", ptx: "LAUNCH_OUT_OF_RESOURCES"},
 		"the kernel fails":        {rules: "launch=700", ptx: "CUDA_ERROR_ILLEGAL_ADDRESS"},
 		"the kernel does nothing": {rules: "launch~1000", patience: 4 * quick, leaves: true, ptx: "did not end in time"},
@@ -148,6 +149,15 @@ func TestLadder(t *testing.T) {
 				t.Errorf("the trigger %s, want %s", g.Trigger, want)
 			}
 		})
+	}
+}
+
+// TestSlowNeighbour: beside a GPU that still works for the probe no other is tried.
+func TestSlowNeighbour(t *testing.T) {
+	p := prober{library: fakecuda.Library(t), fileLibrary: fakecuda.Library(t), sys: t.TempDir(), dir: t.TempDir(), patience: 10 * time.Second, manage: managed, slow: errSlow}
+	g := p.probe().GPUs[0]
+	if g.Trigger != triggerCPU || !strings.Contains(g.Problem, "not tried beside another GPU") || g.Free != 0 || g.Green.Works || g.Green.Why == "" || g.Ladder[0].Works || g.Ladder[1].Works {
+		t.Errorf("%+v", g)
 	}
 }
 

@@ -101,6 +101,10 @@ func TestCuFile(t *testing.T) {
 	if _, err := OpenFiles(library); !errors.Is(err, FileNotInitialized) || !strings.Contains(err.Error(), "nvidia-fs") {
 		t.Errorf("a driver that does not open: %v", err)
 	}
+	fakecuda.Rules(t, "cuFileDriverOpen=5011")
+	if _, err := OpenFiles(library); !errors.Is(err, FileCUDAError) || !errors.Is(err, NoDevice) {
+		t.Errorf("a driver that the CUDA driver fails: %v", err)
+	}
 	with := &FileError{Call: "cuFileDriverOpen", Code: FileCUDAError, Driver: NoDevice}
 	if want := "cuFileDriverOpen: CU_FILE_CUDA_DRIVER_ERROR, CUDA_ERROR_NO_DEVICE (5011): see the code of the driver"; with.Error() != want || !errors.Is(with, NoDevice) || !errors.Is(with, FileCUDAError) {
 		t.Errorf("%q, want %q", with, want)

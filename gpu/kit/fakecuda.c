@@ -31,7 +31,7 @@
 typedef int R;
 typedef uint64_t P;
 enum { INVALID = 1, NO_MEMORY = 2, UNINITIALIZED = 3, NO_DEVICE = 100, BAD_DEVICE = 101, BAD_CONTEXT = 201, NOT_FOUND = 500,
-       NOT_READY = 600, TIMEOUT = 702, REGISTERED = 712, UNREGISTERED = 713, BAD_PTX = 218, PARTITION = 914, BAD_FILE = 5018, SMS = 20, OPS = 1 << 16, RANGES = 1024, RULES = 16, DEVICES = 16 };
+       NOT_READY = 600, TIMEOUT = 702, REGISTERED = 712, UNREGISTERED = 713, BAD_PTX = 218, PARTITION = 914, FILE_DRIVER = 5011, BAD_FILE = 5018, SMS = 20, OPS = 1 << 16, RANGES = 1024, RULES = 16, DEVICES = 16 };
 
 struct event { uint64_t recorded, reached; double at; };
 struct op { enum { COPY, WRITE, WAIT, LAUNCH, LAUNCH_GIO, EVENT, AWAIT } kind; uint64_t a, b, n; };
@@ -469,7 +469,7 @@ R cuGreenCtxDestroy(void *g) { ENTER; return g ? 0 : BAD_CONTEXT; }
 // libcufile: a result is its own code and one of the driver.
 struct file_error { int code, driver; };
 struct file_description { int type; union { int fd; void *handle; } of; const void *functions; };
-struct file_error cuFileDriverOpen(void) { return (struct file_error){obey(__func__), 0}; }
+struct file_error cuFileDriverOpen(void) { R e = obey(__func__); return (struct file_error){e, e == FILE_DRIVER ? NO_DEVICE : 0}; }
 struct file_error cuFileDriverClose_v2(void) { return (struct file_error){obey(__func__), 0}; }
 struct file_error cuFileHandleRegister(void **h, struct file_description *d) {
     struct stat st;
