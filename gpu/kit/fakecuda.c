@@ -35,7 +35,7 @@ enum { INVALID = 1, NO_MEMORY = 2, UNINITIALIZED = 3, NO_DEVICE = 100, BAD_DEVIC
 
 struct event { uint64_t recorded, reached; double at; };
 struct op { enum { COPY, WRITE, WAIT, LAUNCH, LAUNCH_GIO, EVENT, AWAIT } kind; uint64_t a, b, n; };
-struct stream { struct op ops[OPS]; uint64_t queued, finished; int ends; pthread_t thread; };
+struct stream { struct op ops[OPS]; int ages[OPS]; uint64_t queued, finished; int ends; pthread_t thread; };
 // One allocation, or, without own, one registration of host memory.
 struct range { P at; size_t n; char *own; int fd, device, imported; };
 struct rule { char name[48]; int code, ms, nth, seen; };
@@ -46,7 +46,7 @@ static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 static struct range ranges[RANGES];
 static struct rule rules[RULES];
 static size_t used[DEVICES];
-static int retained[DEVICES], devices = 1, initialized, failure;
+static int retained[DEVICES], devices = 1, initialized, failure, age; // age: how often all contexts ended
 static size_t mib = 1024;
 static struct stream *null_stream;
 static __thread char *current; // (char *)0 + device + 1
@@ -171,7 +171,7 @@ static void *serve(void *x) {
         while (s->finished == s->queued && !s->ends) pthread_cond_wait(&moved, &mu);
         if (s->finished == s->queued) break;
         struct op o = s->ops[s->finished % OPS];
-        int skip = failure && o.kind != EVENT; // what comes after a failure is not done
+        int skip = (failure || s->ages[s->finished % OPS] != age) && o.kind != EVENT; // what comes after a failure is not done, nor what contexts left behind
         pthread_mutex_unlock(&mu);
         R e = skip ? 0 : run(o);
         pthread_mutex_lock(&mu);
@@ -203,6 +203,7 @@ static R queue(void *stream, struct op o) {
     struct stream *s = of(stream);
     pthread_mutex_lock(&mu);
     while (s->queued - s->finished == OPS) pthread_cond_wait(&moved, &mu);
+    s->ages[s->queued % OPS] = age;
     s->ops[s->queued++ % OPS] = o;
     pthread_cond_broadcast(&moved);
     pthread_mutex_unlock(&mu);
@@ -247,6 +248,7 @@ static void forget(void) {
     }
     memset(used, 0, sizeof used);
     failure = 0;
+    age++;
 }
 
 static R retain(int d, int by) {
